@@ -393,7 +393,7 @@ fn receive(pattern: Pattern, data: Data) -> RecvArgs {
     }
 }
 
-/// What a receive that ended well got.
+/// Returns what a receive that ended well got.
 pub(crate) fn received_of(status: Status) -> Received {
     Received {
         peer: Peer::new(status.source),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Largest tag: the packet header has room for 31 bits.
 pub const TAG_MAX: u32 = i32::MAX as u32;
 
-/// How long [`Endpoint::connect`](crate::Endpoint::connect) waits for the other side's `accept`:
+/// Time that [`Endpoint::connect`](crate::Endpoint::connect) waits for the other side's `accept`:
 /// longer than a busy machine needs to start a process.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -13,8 +13,8 @@ pub const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// handshake between hosts.
 pub const CONNECT_LOOK: Duration = Duration::from_micros(200);
 
-/// How long an endpoint that leaves tries to end operations whose requests were dropped: sends to a
-/// peer that never receives would keep it for ever.
+/// Time that an endpoint that leaves tries to end operations whose requests were dropped: sends to
+/// a peer that never receives would keep it for ever.
 pub const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Looks at the sockets of a pair before a waiting thread sleeps: some tens of microseconds, a

@@ -289,7 +289,7 @@ impl Pair {
         });
     }
 
-    /// Whether the other side has said that it leaves.
+    /// Returns whether the other side has said that it leaves.
     pub(crate) fn has_left(&self) -> bool {
         self.goodbye().is_none()
     }
@@ -344,7 +344,7 @@ fn own_address(to: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(probe.local_addr()?.ip())
 }
 
-/// Where the other side listens, as far as it is known.
+/// Place where the other side listens, as far as it is known.
 struct PairDirectory {
     other: Mutex<Option<SocketAddr>>,
 }

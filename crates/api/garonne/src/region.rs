@@ -36,7 +36,7 @@ impl RegionKey {
         self.0.region_len()
     }
 
-    /// Whether the region has no bytes.
+    /// Returns whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

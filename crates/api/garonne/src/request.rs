@@ -37,7 +37,7 @@ impl<'a> SendRequest<'a> {
         }
     }
 
-    /// Whether the send is over, after some progress.
+    /// Returns whether the send is over, after some progress.
     pub fn is_done(&mut self) -> bool {
         let endpoint = self.endpoint;
         self.operation
@@ -66,7 +66,7 @@ impl<'a> RecvRequest<'a> {
         }
     }
 
-    /// Whether the receive is over, after some progress.
+    /// Returns whether the receive is over, after some progress.
     pub fn is_done(&mut self) -> bool {
         let endpoint = self.endpoint;
         self.operation

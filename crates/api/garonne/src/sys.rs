@@ -77,7 +77,7 @@ fn end_of(
     }
 }
 
-/// Whether an operation is over; then how it ended is in `ended`.
+/// Returns whether an operation is over; then how it ended is in `ended`.
 fn take_into(
     host: &dyn Messaging,
     request: Request,
@@ -146,7 +146,7 @@ impl OwnedOperation {
         self.request
     }
 
-    /// Whether it is over. Makes no progress.
+    /// Returns whether it is over. Makes no progress.
     pub(crate) fn is_over(&mut self, host: &dyn Messaging) -> bool {
         match self.request {
             Some(request) => take_into(host, request, &mut self.ended),

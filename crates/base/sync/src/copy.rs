@@ -108,7 +108,7 @@ pub fn past_caches_from() -> u64 {
 /// there, too, and so are other cores' data.
 const LAST_LEVEL_SHARE: u64 = 4;
 
-/// Where the system does not say: the size that most servers' processors have or exceed.
+/// Size taken where the system says none: most servers' processors have that, or more.
 const LAST_LEVEL_USUAL: u64 = 32 << 20;
 
 /// Bytes of the last-level cache, as the system says.
@@ -140,7 +140,7 @@ fn chosen() -> u8 {
     }
 }
 
-/// Whether copies between processes need not fetch what they overwrite, so that it makes no
+/// Returns whether copies between processes need not fetch what they overwrite, so that it makes no
 /// difference whether the reader's cache still has it.
 pub fn needs_no_old_lines() -> bool {
     chosen() == Routine::String as u8

@@ -60,13 +60,13 @@ impl<'a> Doorbell<'a> {
         );
     }
 
-    /// Whether somebody rang since `arm`.
+    /// Returns whether somebody rang since `arm`.
     #[inline]
     pub fn rang(self, armed: ArmTicket) -> bool {
         self.0.load(Ordering::Acquire) != armed.0
     }
 
-    /// Whether the bell is armed now. The whole price of a message to a rank that is awake.
+    /// Returns whether the bell is armed now. The whole price of a message to a rank that is awake.
     #[inline(always)]
     pub fn is_armed(self) -> bool {
         self.0.load(Ordering::Relaxed) & ARMED != 0

@@ -72,7 +72,7 @@ pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
     woken
 }
 
-/// How many sleep on `word`.
+/// Returns how many sleep on `word`.
 #[cfg(test)]
 pub(crate) fn sleepers(word: &AtomicU32) -> usize {
     let address = std::ptr::from_ref(word) as usize;

@@ -38,7 +38,7 @@ impl AtomicBitmap {
             .map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
-    /// Whether a bit is set that is also set in `mask`.
+    /// Returns whether a bit is set that is also set in `mask`.
     #[inline]
     pub fn meets(&self, mask: &[u64]) -> bool {
         mask.iter()
@@ -95,7 +95,7 @@ impl IdleSet {
         }
     }
 
-    /// Whether somebody looks for work at one of the places in `mask`.
+    /// Returns whether somebody looks for work at one of the places in `mask`.
     #[inline]
     pub fn meets(&self, mask: &[u64]) -> bool {
         self.bits.meets(mask)

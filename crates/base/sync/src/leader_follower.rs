@@ -86,7 +86,7 @@ impl LeaderFollower {
         exchanged.is_ok().then_some(next)
     }
 
-    /// Whether there is a standby.
+    /// Returns whether there is a standby.
     pub fn has_standby(&self) -> bool {
         self.standby.load(Ordering::SeqCst) == 1
     }

@@ -48,7 +48,7 @@ fn most_of(units: u32) -> u32 {
 #[must_use = "a claim that is never published blocks the ring"]
 pub struct ClaimedRecord {
     claim: Claim,
-    /// Where the payload goes. Valid while the producer lives.
+    /// Place where the payload goes. Valid while the producer lives.
     pub mem: UserMem,
     /// Bytes of room there.
     pub len: usize,
@@ -166,8 +166,8 @@ impl Producer {
         true
     }
 
-    /// Whether this is a lane with room for `records` records of up to `each` bytes: then so many
-    /// claims of data succeed.
+    /// Returns whether this is a lane with room for `records` records of up to `each` bytes: then
+    /// so many claims of data succeed.
     pub fn has_room(&mut self, records: usize, each: usize) -> bool {
         self.close_run();
         self.writer
@@ -261,7 +261,7 @@ pub struct Record {
     pub payload: UserMem,
     /// Bytes that may be read there.
     pub room: usize,
-    /// How its writer says that it wrote the payload.
+    /// Way in which its writer says that it wrote the payload.
     pub stores: StoreKind,
 }
 
@@ -290,7 +290,7 @@ impl Consumer {
         self.ready = NextRecord::of(&self.reader, self.writer);
     }
 
-    /// Whether nothing was published at the next slot a moment ago.
+    /// Returns whether nothing was published at the next slot a moment ago.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.reader.is_empty()
@@ -318,8 +318,8 @@ impl Consumer {
         self.reader.head_slot()
     }
 
-    /// Whether payloads have filled all that this lane's writer uses of the area once, so that
-    /// nobody touches its memory for the first time any more. Asked anew after 2^32 units.
+    /// Returns whether payloads have filled all that this lane's writer uses of the area once, so
+    /// that nobody touches its memory for the first time any more. Asked anew after 2^32 units.
     pub fn has_been_round(&self) -> bool {
         let units = self.reader.memory.geometry().units;
         self.reader.next_unit() / units >= rounds_to(most_of(units))
@@ -416,7 +416,7 @@ impl Consumer {
         self.starving |= self.reader.publish_idle();
     }
 
-    /// Whether writers wait for room that is there now: ring them. Asking clears it.
+    /// Returns whether writers wait for room that is there now: ring them. Asking clears it.
     #[inline(always)]
     pub fn take_starving(&mut self) -> bool {
         std::mem::take(&mut self.starving)

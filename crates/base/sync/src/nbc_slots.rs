@@ -47,7 +47,8 @@ pub struct ExitCounter<'a> {
     askers: &'a AtomicU32,
 }
 
-/// How a member asks for a number that is not free, and who has to be told of what is left.
+/// Way in which a member asks for a number that is not free, and who has to be told of what is
+/// left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotDemand {
     /// Nobody.
@@ -85,8 +86,9 @@ impl SlotDemand {
 pub struct SlotWaiters<'a>(&'a AtomicU32);
 
 impl SlotWaiters<'_> {
-    /// Who but one that asks so itself asks to be told of what is left, after a look at what all
-    /// have left ([`NbcSlots::through`]): whoever asks later than this finds at least as much left.
+    /// Returns who but one that asks so itself asks to be told of what is left, after a look at
+    /// what all have left ([`NbcSlots::through`]): whoever asks later than this finds at least as
+    /// much left.
     fn asked_beside(self, own: SlotDemand) -> SlotDemand {
         // Orders the look before the question, against the counting in `ask_instead`.
         // SYNC(round-asked).
@@ -146,7 +148,7 @@ impl SlotRequests {
         askers.ask_instead(before, self.how());
     }
 
-    /// How others ask: see [`SlotWaiters`]. After a look at what all have left.
+    /// Returns how others ask: see [`SlotWaiters`]. After a look at what all have left.
     pub fn of_others(self, askers: SlotWaiters<'_>) -> SlotDemand {
         askers.asked_beside(self.how())
     }
@@ -200,17 +202,17 @@ impl ExitWindow {
     }
 }
 
-/// Whether `number` may be put down where all have left numbers up to `through`: `after` is
+/// Returns whether `number` may be put down where all have left numbers up to `through`: `after` is
 /// [`ROUNDS`], or [`WIDE_SETS`] if it needs wide cells. Numbers wrap.
 #[inline(always)]
 pub fn is_free(number: u32, after: u32, through: u32) -> bool {
     through.wrapping_sub(number.wrapping_sub(after)) as i32 >= 0
 }
 
-/// Whether the others have all come to a number, asked by a member that has raised its own flag
-/// there: of those who come last at least one is told so, whichever they are, and each that is told
-/// may be the only one. For what is to be done once all are there, by somebody. `come` looks at
-/// another's flag.
+/// Returns whether the others have all come to a number, asked by a member that has raised its own
+/// flag there: of those who come last at least one is told so, whichever they are, and each that is
+/// told may be the only one. For what is to be done once all are there, by somebody. `come` looks
+/// at another's flag.
 #[inline]
 pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bool) -> bool {
     // Own flag before the others'. SYNC(round-whole).
@@ -233,8 +235,8 @@ mod segment {
     const NOTE: usize = 8;
     const CELL: usize = NOTE + NOTE_BYTES;
     const ALIGN: usize = 256;
-    /// Where a member says what it has left, after that what reading takes it, and that it will not
-    /// come again: after the slots, each on lines of its own.
+    /// Place where a member says what it has left, after that what reading takes it, and that it
+    /// will not come again: after the slots, each on lines of its own.
     const EXIT: usize = 128;
     const READS: usize = 8;
     const GONE: usize = 16;
@@ -245,7 +247,7 @@ mod segment {
             (CELL + self.cell).next_multiple_of(128)
         }
 
-        /// Where those begin.
+        /// Returns where those begin.
         const fn slots(self) -> usize {
             ROUND_0 + self.rounds as usize * CounterBarrier::BYTES
         }
@@ -328,7 +330,7 @@ mod segment {
             ROUND_0 + self.round(number) * CounterBarrier::BYTES
         }
 
-        /// Where `member` says what it has left.
+        /// Returns where `member` says what it has left.
         #[inline]
         pub fn exit(&self, member: u32) -> ExitCounter<'_> {
             ExitCounter {
@@ -344,7 +346,7 @@ mod segment {
             left.reduce(lower).unwrap_or(0)
         }
 
-        /// Where members ask for numbers that are not free.
+        /// Returns where members ask for numbers that are not free.
         pub fn askers(&self) -> SlotWaiters<'_> {
             SlotWaiters(self.memory.atomic_u32(ASKERS))
         }
@@ -358,7 +360,7 @@ mod segment {
             self.memory.atomic_u64(self.exit_at(member) + READS)
         }
 
-        /// What reading others' wide cells took `member`, as it said last: see
+        /// Returns what reading others' wide cells took `member`, as it said last: see
         /// [`ReadCosts`](crate::store_policy::Reads).
         pub fn told_reads(&self, member: u32) -> u64 {
             // Relaxed: a hint.
@@ -381,15 +383,15 @@ mod segment {
             ArrivalFlag::new(self.memory.atomic_u64(self.slot(member, number)))
         }
 
-        /// What `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from and to,
-        /// never referred to. The view lasts as long as the slots.
+        /// Returns what `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from
+        /// and to, never referred to. The view lasts as long as the slots.
         #[inline]
         pub fn note(&self, member: u32, number: u32) -> UserMem {
             self.memory
                 .mem(self.slot(member, number) + NOTE, NOTE_BYTES)
         }
 
-        /// Where `member` puts down `len` bytes for number `number`, likewise: at most
+        /// Returns where `member` puts down `len` bytes for number `number`, likewise: at most
         /// [`Self::room`], and as many as all others. What fits a small cell touches no wide one.
         #[inline]
         pub fn cell(&self, member: u32, number: u32, len: usize) -> UserMem {
@@ -415,7 +417,7 @@ mod segment {
             self.wide(member, number)
         }
 
-        /// Where the last to arrive puts down `len` bytes for all, likewise.
+        /// Returns where the last to arrive puts down `len` bytes for all, likewise.
         #[inline]
         pub fn result(&self, number: u32, len: usize) -> UserMem {
             match len <= self.shape.cell {
@@ -437,7 +439,7 @@ mod segment {
             self.gone(member).store(1, Ordering::Release);
         }
 
-        /// Whether all have deserted them, so that the memory may serve others.
+        /// Returns whether all have deserted them, so that the memory may serve others.
         pub fn is_deserted(&self) -> bool {
             // Acquire: see `desert`. SYNC(rounds-desert).
             (0..self.members).all(|member| self.gone(member).load(Ordering::Acquire) != 0)

@@ -98,8 +98,8 @@ impl PolledPredicates {
         body(&registered)
     }
 
-    /// Whether none is lent. Who sleeps until others write asks after it has said that it sleeps:
-    /// whoever lent its look since has looked itself, SYNC(looks-lent).
+    /// Returns whether none is lent. Who sleeps until others write asks after it has said that it
+    /// sleeps: whoever lent its look since has looked itself, SYNC(looks-lent).
     #[inline]
     pub fn is_empty(&self) -> bool {
         total_order();
@@ -122,7 +122,7 @@ impl RegisteredPredicate<'_> {
         self.id
     }
 
-    /// Whether it says or said yes.
+    /// Returns whether it says or said yes.
     pub fn poll(&self) -> bool {
         let mut entries = self.predicates.lock();
         let own = entries.iter_mut().find(|entry| entry.id == self.id);

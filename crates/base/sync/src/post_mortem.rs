@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes before the first slot, for what the process says of the whole.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Where the value lies in its slot. At the slot's beginning is the number of its owners: 0, and
-/// there is no value.
+/// Place where the value lies in its slot. At the slot's beginning is the number of its owners: 0,
+/// and there is no value.
 pub const VALUE_AT: usize = offset_of!(Inner<u64>, value);
 
 /// Slots begin at lines.
@@ -107,7 +107,7 @@ impl PostMortemArea {
 #[repr(C)]
 struct Inner<T> {
     owners: AtomicUsize,
-    /// Where it lies, if that is not the heap.
+    /// Place where it lies, if that is not the heap.
     home: Option<AreaHome>,
     value: T,
 }
@@ -203,12 +203,12 @@ impl<T> PostMortemArc<T> {
         }
     }
 
-    /// Where the value lies; it stays there as long as it has an owner.
+    /// Returns where the value lies; it stays there as long as it has an owner.
     pub fn as_ptr(this: &Self) -> *const T {
         std::ptr::from_ref::<T>(this)
     }
 
-    /// How many owners the value has.
+    /// Returns how many owners the value has.
     pub fn owners(this: &Self) -> usize {
         this.inner().owners.load(Ordering::Relaxed)
     }

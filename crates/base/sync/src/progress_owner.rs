@@ -79,7 +79,7 @@ impl ProgressOwner {
             .is_ok()
     }
 
-    /// Whether the last progress thread has retired.
+    /// Returns whether the last progress thread has retired.
     #[inline]
     pub fn is_deserted(&self) -> bool {
         matches!(
@@ -97,18 +97,18 @@ impl ProgressOwner {
         }
     }
 
-    /// Whether it is kept. Exact for the one who lends and takes back.
+    /// Returns whether it is kept. Exact for the one who lends and takes back.
     #[inline]
     pub fn is_held_by_program(&self) -> bool {
         self.state.load(Ordering::Relaxed) < RELEASED
     }
 
-    /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
+    /// Returns whether it is lent, and not asked back. Exact for the one who lends and takes back.
     pub fn is_released(&self) -> bool {
         !self.is_held_by_program() && !self.is_recalled.load(Ordering::Relaxed)
     }
 
-    /// Whether the progress thread was inside a moment ago.
+    /// Returns whether the progress thread was inside a moment ago.
     pub fn is_entered_by_thread(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ENTERED
     }
@@ -212,12 +212,12 @@ impl ReleaseCounter {
         self.is_resting() && self.resting.swap(false, Ordering::Relaxed)
     }
 
-    /// How often so far.
+    /// Returns how often so far.
     pub fn times(&self) -> u32 {
         self.times.load(Ordering::Relaxed)
     }
 
-    /// Whether the progress thread has to be woken.
+    /// Returns whether the progress thread has to be woken.
     #[inline]
     pub fn is_resting(&self) -> bool {
         self.resting.load(Ordering::Relaxed)
@@ -288,7 +288,7 @@ impl<'a> ProgressWakeup<'a> {
         self.bell.arm();
     }
 
-    /// Whether it is armed.
+    /// Returns whether it is armed.
     #[inline]
     pub fn is_armed(self) -> bool {
         self.bell.is_armed()

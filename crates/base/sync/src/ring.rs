@@ -83,7 +83,7 @@ pub struct RingGeometry {
     pub reserved_units: u32,
 }
 
-/// Where the words of a ring lie.
+/// Place where the words of a ring lie.
 pub(crate) trait RingMemory {
     /// A slot, looked up.
     type At: Copy;
@@ -212,8 +212,8 @@ impl<M: RingMemory> RingWriter<M> {
         }
     }
 
-    /// Where a record of `units` would end if it began at `tail`, and where its payload would
-    /// begin, where the area is used up to `lap`.
+    /// Returns where a record of `units` would end if it began at `tail`, and where its payload
+    /// would begin, where the area is used up to `lap`.
     #[inline(always)]
     fn place(
         geometry: &RingGeometry,
@@ -385,7 +385,7 @@ impl<M: RingMemory> RingWriter<M> {
         self.tail.slot = self.tail.slot.wrapping_add(slots);
     }
 
-    /// Whether this is a lane whose next `records` claims of `units` each will succeed.
+    /// Returns whether this is a lane whose next `records` claims of `units` each will succeed.
     pub(crate) fn has_space(&mut self, records: u32, units: u32) -> bool {
         let geometry = self.memory.geometry();
         if self.sharing != RingKind::Lane || records > geometry.slots {
@@ -432,7 +432,7 @@ impl<M: RingMemory> RingWriter<M> {
             .store(word, Ordering::Release);
     }
 
-    /// What the stamp of a published record says.
+    /// Returns what the stamp of a published record says.
     #[inline(always)]
     pub(crate) fn stamp_word(&self, claim: Claim, flags: u64) -> u64 {
         u64::from(claim.slot.wrapping_add(1)) | u64::from(self.me) << 32 | flags

@@ -150,7 +150,7 @@ impl Segment {
         self.len
     }
 
-    /// Whether it holds no bytes (a part may).
+    /// Returns whether it holds no bytes (a part may).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -92,7 +92,7 @@ impl<'a> CounterBarrier<'a> {
         self.epoch.store(epoch, Ordering::Release);
     }
 
-    /// Whether meeting number `epoch` is over: what was put down may be read then.
+    /// Returns whether meeting number `epoch` is over: what was put down may be read then.
     #[inline(always)]
     pub fn passed(self, epoch: u32) -> bool {
         // Acquire: see `open`. SYNC(board-open). Numbers wrap; the one here is never far from the
@@ -100,8 +100,8 @@ impl<'a> CounterBarrier<'a> {
         self.epoch.load(Ordering::Acquire).wrapping_sub(epoch) as i32 >= 0
     }
 
-    /// Whether all brought the same word to meeting number `epoch`, which the caller has passed and
-    /// after which it has not arrived again.
+    /// Returns whether all brought the same word to meeting number `epoch`, which the caller has
+    /// passed and after which it has not arrived again.
     #[inline(always)]
     pub fn words(self, epoch: u32) -> Agreement {
         // Written before the `open` that the caller acquired, and not again before its next
@@ -132,7 +132,8 @@ impl<'a> ArrivalFlag<'a> {
             .store(u64::from(word) << 32 | u64::from(epoch), Ordering::Release);
     }
 
-    /// Whether the owner has come to meeting number `epoch`, or to a later one with the same flag.
+    /// Returns whether the owner has come to meeting number `epoch`, or to a later one with the
+    /// same flag.
     #[inline(always)]
     pub fn reached(self, epoch: u32) -> bool {
         // Acquire: the owner's last look at what earlier meetings brought. SYNC(board-flag).
@@ -196,8 +197,8 @@ mod segment {
             }
         }
 
-        /// What the last to arrive leaves for all at the barrier that begins there: [`CELL_BYTES`]
-        /// bytes to be copied from and to, never referred to.
+        /// Returns what the last to arrive leaves for all at the barrier that begins there:
+        /// [`CELL_BYTES`] bytes to be copied from and to, never referred to.
         #[inline]
         pub(crate) fn result(memory: &Segment, offset: usize) -> UserMem {
             memory.mem(offset + RESULT, CELL_BYTES)
@@ -226,7 +227,7 @@ mod segment {
             Self::lanes(members).saturating_add(lanes)
         }
 
-        /// Where lanes begin: after marks and cells.
+        /// Returns where lanes begin: after marks and cells.
         const fn lanes(members: u32) -> usize {
             (Self::cells(members) + members as usize * DEPTH as usize * SLOT)
                 .next_multiple_of(ALIGN)
@@ -300,20 +301,20 @@ mod segment {
             ArrivalFlag(self.memory.atomic_u64(self.slot(member, epoch)))
         }
 
-        /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied
-        /// from and to, never referred to. The view lasts as long as the segment.
+        /// Returns what `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be
+        /// copied from and to, never referred to. The view lasts as long as the segment.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
             self.memory.mem(self.slot(member, epoch) + CELL, CELL_BYTES)
         }
 
-        /// What `member` says of meeting number `epoch`: [`NOTE_BYTES`] bytes, likewise.
+        /// Returns what `member` says of meeting number `epoch`: [`NOTE_BYTES`] bytes, likewise.
         #[inline]
         pub fn note(&self, member: u32, epoch: u32) -> UserMem {
             self.memory.mem(self.slot(member, epoch) + NOTE, NOTE_BYTES)
         }
 
-        /// What the last to arrive at meeting number `epoch` combined, likewise.
+        /// Returns what the last to arrive at meeting number `epoch` combined, likewise.
         #[inline]
         pub fn result(&self, epoch: u32) -> UserMem {
             CounterBarrier::result(&self.memory, Self::gate_at(epoch))
@@ -327,7 +328,7 @@ mod segment {
                 .store(1, Ordering::Release);
         }
 
-        /// Whether all have left, so that the memory may serve another segment.
+        /// Returns whether all have left, so that the memory may serve another segment.
         pub fn is_deserted(&self) -> bool {
             // Acquire: see `leave`. SYNC(board-leave).
             (0..self.members).all(|member| {

@@ -87,7 +87,7 @@ impl<T> SingleFlight<T> {
 }
 
 impl<T> SingleFlightTurn<'_, T> {
-    /// What it is about.
+    /// Returns what it is about.
     #[inline]
     pub fn value(&mut self) -> &mut T {
         &mut self.value

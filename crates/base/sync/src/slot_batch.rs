@@ -35,7 +35,7 @@ pub(crate) trait ContiguousSlots: RingMemory {
 pub(crate) struct BatchCursor {
     /// The next slot.
     at: AtomicPtr<u8>,
-    /// Where the run ends. Both are addresses of slots of the lane, or the end of its slots.
+    /// Place where the run ends. Both are addresses of slots of the lane, or the end of its slots.
     end: AtomicPtr<u8>,
     /// The next slot's stamp.
     stamp: AtomicU64,
@@ -150,8 +150,8 @@ impl BatchCursor {
     }
 }
 
-/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the
-/// reader.
+/// Place where the next record of a lane is to lie, in the form in which it is looked for: follows
+/// the reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextRecord<At> {
     slot: At,

@@ -63,7 +63,7 @@ impl ReadCosts {
         Self(StoreCosts([word as u32, (word >> 32) as u32]))
     }
 
-    /// What several readers say, who all read the same.
+    /// Returns what several readers say, who all read the same.
     pub fn mean(words: impl Iterator<Item = u64>) -> Self {
         let (mut sums, mut known) = ([0u64; 2], [0u64; 2]);
         for Self(StoreCosts(costs)) in words.map(Self::from_word) {
@@ -110,7 +110,7 @@ impl XorShift {
     }
 }
 
-/// Whether the copy of a payload of `len` bytes is measured.
+/// Returns whether the copy of a payload of `len` bytes is measured.
 #[inline(always)]
 fn is_timed(draw: u32, len: usize) -> bool {
     draw & (STORES_TIMED - 1) == 1 || len >= STORES_LONG
@@ -181,8 +181,8 @@ pub struct ReadTimer {
 }
 
 impl ReadTimer {
-    /// Whether [`ReadTimer::took`] is to hear how long the copy of the next payload of `len` bytes
-    /// took.
+    /// Returns whether [`ReadTimer::took`] is to hear how long the copy of the next payload of
+    /// `len` bytes took.
     #[inline(always)]
     pub fn wants(&mut self, stores: StoreKind, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;

@@ -35,7 +35,7 @@ impl<C, F: Fn(&C) -> RunOutcome + Send + Sync + 'static> TaskWork<C> for F {
     }
 }
 
-/// Where a task is in its life.
+/// Place where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
     /// Never put, or refused.
@@ -198,12 +198,13 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         &self.racks
     }
 
-    /// How long it may wait between two fruitless runs, in microseconds; 0: it does not say.
+    /// Returns how long it may wait between two fruitless runs, in microseconds; 0: it does not
+    /// say.
     pub fn patience_us(&self) -> u32 {
         self.header.patience_us
     }
 
-    /// Where it is in its life. Whoever sees it settled sees what its runs did.
+    /// Returns where it is in its life. Whoever sees it settled sees what its runs did.
     #[inline]
     pub fn life(&self) -> TaskState {
         // Acquire: what the runs wrote is seen. SYNC(chore-settled).
@@ -308,7 +309,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         }
     }
 
-    /// Whether the caller is within its run: then it cannot be waited for.
+    /// Returns whether the caller is within its run: then it cannot be waited for.
     pub fn runs_here(&self) -> bool {
         let me = me();
         me != 0 && self.header.runner.load(Ordering::Relaxed) == me

@@ -213,7 +213,7 @@ impl<C> TaskQueues<C> {
         self.queues.len()
     }
 
-    /// Whether there is no queue.
+    /// Returns whether there is no queue.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -289,7 +289,7 @@ impl<C> TaskQueues<C> {
         seat as usize >> 16
     }
 
-    /// Whether a slot is the LIFO slot.
+    /// Returns whether a slot is the LIFO slot.
     pub(crate) fn is_lifo_slot(seat: u32) -> bool {
         seat as usize & LIFO_SLOT == LIFO_SLOT
     }
@@ -374,7 +374,7 @@ impl<C> TaskQueues<C> {
         NonNull::new(header).expect("a slot that was ever offered has had a chore")
     }
 
-    /// Whether a task waits in a queue. The price of an empty queue.
+    /// Returns whether a task waits in a queue. The price of an empty queue.
     #[inline]
     pub fn any_ready(&self, rack: usize) -> bool {
         let Some(rack) = self.queues.get(rack) else {

@@ -8,8 +8,8 @@
 
 use crate::facade::{AtomicBool, AtomicU8, AtomicU32, Cell, Ordering};
 
-/// How often it is taken, after somebody had to come back for it, until it no longer counts as
-/// contended: several times what a thread does in a turn.
+/// Number of times that it is taken, after somebody had to come back for it, until it no longer
+/// counts as contended: several times what a thread does in a turn.
 const CONTENDED_FOR: u32 = 64;
 
 /// For what a lock is held.
@@ -38,7 +38,8 @@ pub struct TryLock<T> {
     contended: AtomicU32,
     /// One thread at a time calls, as its process promised.
     single_threaded: AtomicBool,
-    /// How often it was taken where several threads may (modulo 2^32). Written by who holds it.
+    /// Number of times that it was taken where several threads may (modulo 2^32). Written by who
+    /// holds it.
     acquisitions: AtomicU32,
     value: Cell<T>,
 }
@@ -139,13 +140,13 @@ impl<T> TryLock<T> {
         Some(TryLockGuard(self))
     }
 
-    /// How often several threads took it, ever (modulo 2^32). For hints only.
+    /// Returns how often several threads took it, ever (modulo 2^32). For hints only.
     #[inline]
     pub fn acquisitions(&self) -> u32 {
         self.acquisitions.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody held it a moment ago. For hints only.
+    /// Returns whether somebody held it a moment ago. For hints only.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed) != LockHold::Free.word()
@@ -161,7 +162,7 @@ impl<T> TryLock<T> {
         }
     }
 
-    /// Whether somebody had to come back for it lately. For hints only.
+    /// Returns whether somebody had to come back for it lately. For hints only.
     #[inline]
     pub fn is_contended(&self) -> bool {
         self.contended.load(Ordering::Relaxed) > 0

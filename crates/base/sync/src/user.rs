@@ -239,17 +239,17 @@ impl Packed {
         )
     }
 
-    /// How many.
+    /// Returns how many.
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Where they begin.
+    /// Returns where they begin.
     pub fn mem(self) -> UserMem {
         self.mem
     }
@@ -270,7 +270,7 @@ impl Packed {
 }
 
 impl Strided {
-    /// Whether `count` blocks placed `spacing` apart stay within `len` bytes.
+    /// Returns whether `count` blocks placed `spacing` apart stay within `len` bytes.
     fn fits(&self, len: usize, spacing: usize) -> bool {
         match self.count.checked_sub(1) {
             None => true,
@@ -462,7 +462,7 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
 /// What an operation sends or fills: memory and its shape.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Where the data is.
+    /// Place where the data is.
     pub mem: UserMem,
     /// Length of the packed stream in bytes.
     pub len: u64,
@@ -562,7 +562,7 @@ impl Scratch {
         self.len
     }
 
-    /// Whether it holds no bytes.
+    /// Returns whether it holds no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

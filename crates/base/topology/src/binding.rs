@@ -54,7 +54,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether ranks are to be bound because somebody says so, and not only where it is of use.
+    /// Returns whether ranks are to be bound because somebody says so, and not only where it is of
+    /// use.
     pub fn asks_for_binding(&self) -> bool {
         match self.bind {
             BindTo::None => false,

@@ -57,7 +57,7 @@ impl CpuSet {
         self.words[word] |= 1 << (cpu % 64);
     }
 
-    /// Whether it has the CPU.
+    /// Returns whether it has the CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.words
             .get(cpu as usize / 64)
@@ -72,7 +72,7 @@ impl CpuSet {
             .sum()
     }
 
-    /// Whether it is empty.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -88,7 +88,7 @@ impl CpuSet {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// Whether any CPU is in both.
+    /// Returns whether any CPU is in both.
     pub fn meets(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
@@ -98,7 +98,7 @@ impl CpuSet {
         self.iter().filter(|cpu| other.contains(*cpu)).collect()
     }
 
-    /// Whether every CPU of `other` is in it.
+    /// Returns whether every CPU of `other` is in it.
     pub fn covers(&self, other: &Self) -> bool {
         let mine = |index: usize| self.words.get(index).copied().unwrap_or(0);
         other

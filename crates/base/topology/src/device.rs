@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::cpuset::CpuSet;
 use crate::machine::{nodes, text};
 
-/// Where sysfs lists devices by the names that people use.
+/// Place where sysfs lists devices by the names that people use.
 const CLASSES: [&str; 7] = [
     "class/net",
     "class/infiniband",
@@ -17,7 +17,7 @@ const CLASSES: [&str; 7] = [
     "bus/pci/devices",
 ];
 
-/// Where a device is.
+/// Place where a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceLocality {
     /// Near these CPUs.
@@ -27,8 +27,8 @@ pub enum DeviceLocality {
     Anywhere,
 }
 
-/// Where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) is
-/// on this machine. `None`: there is no such device.
+/// Returns where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as
+/// `0000:3b:00.0`) is on this machine. `None`: there is no such device.
 pub fn find(device: &str) -> Option<DeviceLocality> {
     read(Path::new("/sys"), device)
 }

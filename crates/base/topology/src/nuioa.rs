@@ -13,9 +13,9 @@ use crate::device::DeviceLocality;
 /// the 15 % over equal parts, since (1 + far) / (2 far) = 1.15.
 pub const FAR: f64 = 1.0 / 1.3;
 
-/// How much each of these devices gives to who runs on `cpus`, as shares of what the best gives: 0,
-/// it is to be left to others. `all_send`: so do all cores of the machine. As long as it is not
-/// known where each device is, or none is nearer than the others, all are alike.
+/// Returns how much each of these devices gives to who runs on `cpus`, as shares of what the best
+/// gives: 0, it is to be left to others. `all_send`: so do all cores of the machine. As long as it
+/// is not known where each device is, or none is nearer than the others, all are alike.
 pub fn shares(cpus: &CpuSet, devices: &[DeviceLocality], all_send: bool) -> Vec<f64> {
     let near: Option<Vec<bool>> = devices
         .iter()

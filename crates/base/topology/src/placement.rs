@@ -21,7 +21,7 @@ pub struct CorePosition {
     pub core: usize,
 }
 
-/// Where a rank's worker runs.
+/// Place where a rank's worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerPosition {
     /// On a core of the rank's node that no rank has.
@@ -117,7 +117,7 @@ pub struct RankPlacement {
     pub rank: CpuSet,
     /// CPUs of the worker's core.
     pub worker: CpuSet,
-    /// Whether the worker's core is one that no rank has.
+    /// True if the worker's core is one that no rank has.
     pub spare: bool,
 }
 

@@ -22,7 +22,7 @@ pub trait MessageAudit {
         Vec::new()
     }
 
-    /// Who in this process may have made the send `sent`, as far as that is remembered.
+    /// Returns who in this process may have made the send `sent`, as far as that is remembered.
     fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let _ = sent;
         Vec::new()

@@ -72,7 +72,7 @@ impl CallSiteProfile {
             .store(now.at.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Whether something was left open since the last wait.
+    /// Returns whether something was left open since the last wait.
     #[inline]
     pub(crate) fn is_program_away(&self) -> bool {
         self.away.load(Ordering::Relaxed) != 0

@@ -10,7 +10,7 @@ use garonne_engine::observe::events::{PendingReport, SentMessage};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-/// How long a waiter looks before it sleeps.
+/// Time that a waiter looks before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinBudget {
     /// Polls without success before giving way; 0 when more ranks than cores are runnable.
@@ -126,7 +126,7 @@ pub trait WaitObserver {
 
 /// The services that a locked engine gets from the process, thread or simulation in which it runs.
 pub trait Environment: WaitObserver + Send + Sync {
-    /// How patient a waiter may be at the moment.
+    /// Returns how patient a waiter may be at the moment.
     fn spin_budget(&self) -> SpinBudget;
 
     /// Lets another runnable thread have this core.
@@ -139,26 +139,27 @@ pub trait Environment: WaitObserver + Send + Sync {
         }
     }
 
-    /// How long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so before
-    /// it sleeps, while that pays: others took the core, but may have been waiters as well.
+    /// Returns how long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so
+    /// before it sleeps, while that pays: others took the core, but may have been waiters as well.
     fn extended_yield(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How long to sleep at most when queued work found no room.
+    /// Returns how long to sleep at most when queued work found no room.
     fn retry_interval(&self) -> Option<Duration> {
         Some(Duration::from_micros(200))
     }
 
-    /// How long what was left open is left to the program before its progress thread looks after
-    /// it: for where the progress thread would take its core from somebody who computes. `None`:
-    /// there is a core to spare, and peers call the progress thread at once.
+    /// Returns how long what was left open is left to the program before its progress thread looks
+    /// after it: for where the progress thread would take its core from somebody who computes.
+    /// `None`: there is a core to spare, and peers call the progress thread at once.
     fn takeover_delay(&self) -> Option<Duration> {
         None
     }
 
-    /// How long a progress thread with nothing to do stays awake before it sleeps, looking for
-    /// more: nothing but where idle cores are nobody else's. Asked once, by the progress thread.
+    /// Returns how long a progress thread with nothing to do stays awake before it sleeps, looking
+    /// for more: nothing but where idle cores are nobody else's. Asked once, by the progress
+    /// thread.
     fn progress_spin_time(&self) -> Duration {
         Duration::ZERO
     }
@@ -169,13 +170,14 @@ pub trait Environment: WaitObserver + Send + Sync {
         AWAY_FROM
     }
 
-    /// Whether ownership is released also where the program never computed between leaving
+    /// Returns whether ownership is released also where the program never computed between leaving
     /// something open and waiting for it. For tests and measurements.
     fn releases_always(&self) -> bool {
         false
     }
 
-    /// How long a progress thread that nobody calls stays before it asks whether it is needed.
+    /// Returns how long a progress thread that nobody calls stays before it asks whether it is
+    /// needed.
     fn progress_thread_rest(&self) -> Duration {
         REST
     }
@@ -185,7 +187,8 @@ pub trait Environment: WaitObserver + Send + Sync {
         None
     }
 
-    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    /// Returns who made a send, as far as that can be found out from here: for putting an error
+    /// into words.
     fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }

@@ -4,11 +4,11 @@
 /// holder is given a turn: half a microsecond in all, longer than nearly every operation.
 pub const DOUBLINGS_BEFORE_TURN: u32 = 5;
 
-/// How long who finds a busy engine contended leaves it to its holder: the dozen lines that an
+/// Time that who finds a busy engine contended leaves it to its holder: the dozen lines that an
 /// engine consists of take 0.5 to 1 µs from one core to another, and an operation 50 ns.
 pub const TURN: std::time::Duration = std::time::Duration::from_nanos(1500);
 
-/// How often that is doubled.
+/// Number of times that this time is doubled.
 pub const TURNS_MAX: u32 = 2;
 
 /// Turns for which a thread that only looks for news leaves the engine to those who need it: longer
@@ -100,8 +100,8 @@ pub const WAITER_SLEEP: std::time::Duration = std::time::Duration::from_millis(1
 /// wait at once are no case to be quick in.
 pub const NO_SLOT_SLEEP: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// How often a thread gives its core away before it is parked down, while that pays: as often as a
-/// sleep and a wake-up cost switches and system calls.
+/// Number of times that a thread gives its core away before it is parked down, while that pays: as
+/// often as a sleep and a wake-up cost switches and system calls.
 pub const YIELDS_BEFORE_PARK: u32 = 4;
 
 /// Threads that wait already, at most, where another lingers before it is parked down: among more
@@ -123,7 +123,7 @@ pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 /// The timer's longest interval while others look after what waits.
 pub const TICK_LONGEST: std::time::Duration = std::time::Duration::from_millis(64);
 
-/// How long a run of the event thread goes on, without saying that it is long, before its
+/// Time that a run of the event thread goes on, without saying that it is long, before its
 /// standby goes on with everything else: a few times what a task may take, and about what the
 /// kernel lets a thread wait for its core now and then, which is no reason to change.
 pub const LATE: std::time::Duration = std::time::Duration::from_millis(5);
@@ -137,7 +137,7 @@ pub const LONG_AT_TIMER: u32 = 4;
 /// blocking calls have. The event thread is held up by one more.
 pub const LONG_RUNS: u32 = 64;
 
-/// How long a standby stays while the event thread runs nothing: longer than the beat of most
+/// Time that a standby stays while the event thread runs nothing: longer than the beat of most
 /// alarms, and starting another costs some tens of microseconds only. Random schedules have no
 /// time.
 pub const STAND_IN_REST: std::time::Duration = match cfg!(shuttle) {
@@ -149,11 +149,11 @@ pub const STAND_IN_REST: std::time::Duration = match cfg!(shuttle) {
 /// against limits on address space.
 pub const STACK: usize = 256 * 1024;
 
-/// How long the end of everything waits for a thread of its own: longer than a task takes, shorter
+/// Time that the end of everything waits for a thread of its own: longer than a task takes, shorter
 /// than a user notices.
 pub const STOP_LIMIT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// How long a worker of the idle class waits for a thread that it has the event thread start:
+/// Time that a worker of the idle class waits for a thread that it has the event thread start:
 /// longer than one that is put aside by others' runs takes.
 pub const START_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -167,14 +167,14 @@ pub const BLOCKERS: usize = 64;
 /// Blocking calls that wait for a thread at most.
 pub const CALLS: usize = 1024;
 
-/// How long a thread for blocking calls stays without one: starting another costs some tens of
+/// Time that a thread for blocking calls stays without one: starting another costs some tens of
 /// microseconds only.
 pub const BLOCKER_IDLE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Words of memory that are watched at most; every change makes one thread look at all.
 pub const WORDS: usize = 1024;
 
-/// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to
+/// Time that a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to
 /// cost nothing.
 pub const WORD_CHECK_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -202,8 +202,8 @@ pub const RELEASE_WORTH: std::time::Duration = std::time::Duration::from_micros(
 /// from core to core for each message.
 pub const RELEASE_WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
 
-/// Where it is not known yet whether a progress thread stays awake, what is left open within such a
-/// time counts as one soon after the other.
+/// Threshold while it is not known whether a progress thread stays awake: what is left open within
+/// such a time counts as one soon after the other.
 pub const PROGRESS_SPIN_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
 
 /// Looks of a progress thread that is awake between two looks at the clock, which costs as much as
@@ -214,7 +214,7 @@ pub const PROGRESS_SPIN_POLLS: u32 = 32;
 /// take, and less than others have of a core once they got it.
 pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// How long it then does without spins, twice as long each time, up to the longest: in the end it
+/// Time that it then does without spins, twice as long each time, up to the longest: in the end it
 /// takes a tenth of a millisecond of a second from who wants its core.
 pub const PROGRESS_SPIN_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// See [`PROGRESS_SPIN_PAUSE`].
@@ -235,7 +235,7 @@ pub const GRACES_DEFERRED_MAX: u32 = 4;
 /// often does not wake it each time, and one that has ceased to is not bothered for long.
 pub const GRACES_BEFORE_REST: u32 = 25;
 
-/// How long a progress thread sleeps before it asks whether it is needed at all: starting another
+/// Time that a progress thread sleeps before it asks whether it is needed at all: starting another
 /// costs some tens of microseconds, so a program that computes for seconds between two messages
 /// does not notice, and one that left something open once has no second thread soon afterwards.
 pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
@@ -254,7 +254,7 @@ pub const REST_TIMES: u32 = 64;
 /// microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;
 
-/// How long a fork waits at most for a turn of a progress thread: one takes as long as the copies
+/// Time that a fork waits at most for a turn of a progress thread: one takes as long as the copies
 /// in it, and may wait for a lock that the forking thread holds.
 pub const FORK_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -266,12 +266,12 @@ pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20)
 /// costs as much as its own, and what is there is waited for by nobody just now.
 pub const OTHER_SHARDS_EVERY: u32 = 16;
 
-/// How long a leader sleeps at first, at most, while there are other shards: something may be open
+/// Time that a leader sleeps at first, at most, while there are other shards: something may be open
 /// there of a thread that is gone, whose peers wait for this rank to advance it.
 pub const OTHER_SHARDS_SLEEP: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// How often that time is doubled while it sleeps again and again: a thread that waits for long
-/// wakes six times a second.
+/// Number of times that this time is doubled while it sleeps again and again: a thread that waits
+/// for long wakes six times a second.
 pub const OTHER_SHARDS_DOUBLINGS: u32 = 3;
 
 /// Calls of others in one wait of a leader's own, where each that waits has a core, before it steps
@@ -282,8 +282,8 @@ pub const SERVED_BEFORE_ASIDE: u32 = 16;
 /// needless switch among so many.
 pub const CROWDED_CALLS: u32 = 64;
 
-/// How long a leader that steps aside sleeps at most: as any sleeper's first nap, since what a peer
-/// wrote meanwhile without a fence may have been seen by nobody.
+/// Time that a leader that steps aside sleeps at most: as any sleeper's first nap, since what a
+/// peer wrote meanwhile without a fence may have been seen by nobody.
 pub const STEP_ASIDE_SLEEP: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Naps in a row in which nobody came in its place before it sleeps as leaders do: ten milliseconds

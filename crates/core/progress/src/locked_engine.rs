@@ -335,7 +335,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.lock.try_lock_unshared()?.post_now(catch, site)
     }
 
-    /// Whether one thread at a time is in MPI.
+    /// Returns whether one thread at a time is in MPI.
     pub fn is_alone(&self) -> bool {
         !self.lock.is_shared()
     }
@@ -395,7 +395,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         shard.send_small(&small)
     }
 
-    /// What the engine waits for, and whether it is idle, for publishing.
+    /// Returns what the engine waits for, and whether it is idle, for publishing.
     pub fn waiting(&self) -> PendingReport {
         let shard = self.lock_engine();
         shard.publish_tally();

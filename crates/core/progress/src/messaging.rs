@@ -35,20 +35,20 @@ pub trait Stepper: std::marker::Send + Sync {
     /// lock held.
     fn step(&self, host: &dyn Messaging) -> bool;
 
-    /// Whether a step may run the program's own code (a user-defined operator): such work is only
-    /// advanced by user threads inside MPI calls, never by worker threads.
+    /// Returns whether a step may run the program's own code (a user-defined operator): such work
+    /// is only advanced by user threads inside MPI calls, never by worker threads.
     fn runs_user_code(&self) -> bool {
         false
     }
 
-    /// Whether it advances by memory that other processes write: it is stepped at every progress,
-    /// whether or not anything happened here.
+    /// Returns whether it advances by memory that other processes write: it is stepped at every
+    /// progress, whether or not anything happened here.
     fn polls_memory(&self) -> bool {
         false
     }
 
-    /// Whether it may have messages of its own, in whatever shard; else it waits for memory alone.
-    /// Always the same from when it is attached.
+    /// Returns whether it may have messages of its own, in whatever shard; else it waits for memory
+    /// alone. Always the same from when it is attached.
     fn has_messages(&self) -> bool {
         true
     }
@@ -58,7 +58,8 @@ pub trait Stepper: std::marker::Send + Sync {
         0
     }
 
-    /// Where a thread that waits for its end among others has said so. `None`: nobody does so.
+    /// Returns where a thread that waits for its end among others has said so. `None`: nobody does
+    /// so.
     fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         None
     }
@@ -87,12 +88,12 @@ impl AnyOfWaiter {
         self.0.store(current_waiter(), Ordering::SeqCst);
     }
 
-    /// Whether it is this thread's.
+    /// Returns whether it is this thread's.
     pub(crate) fn is_registered_by(&self, waiter: u32) -> bool {
         self.0.load(Ordering::SeqCst) == waiter
     }
 
-    /// Whether a thread has noted itself since this was last asked.
+    /// Returns whether a thread has noted itself since this was last asked.
     pub fn take_registration(&self) -> Option<Self> {
         let waiter = self.0.load(Ordering::SeqCst);
         if waiter == NOBODY {
@@ -200,7 +201,7 @@ impl WaitKey {
         WaitKey::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
     }
 
-    /// What a word says.
+    /// Returns what a word says.
     #[inline]
     pub(crate) fn decode(word: u64) -> Self {
         let rest = word & REST;
@@ -251,7 +252,7 @@ pub trait NodeShared {
         None
     }
 
-    /// Whether this process can read what `peer` lends.
+    /// Returns whether this process can read what `peer` lends.
     fn can_read(&self, peer: Peer) -> bool {
         let _ = peer;
         false
@@ -359,7 +360,7 @@ pub trait Waiting {
         self.progress() || (self.yield_core(0) && self.progress())
     }
 
-    /// Whether who looks for the one looks for the other as well.
+    /// Returns whether who looks for the one looks for the other as well.
     fn share_a_shard(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
         true
     }
@@ -385,10 +386,10 @@ pub trait Waiting {
         self.wait_until(done);
     }
 
-    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
-    /// one of them before it has come: operations, of whose names' generations the low bits count,
-    /// and what has noted the thread (`AnyOfWaiter::note`). Anything else among them: something
-    /// else may end the wait. The engine is not in hand while they are asked for.
+    /// Returns what the calling thread waits for if it waits for any of these, and nobody else
+    /// waits so for one of them before it has come: operations, of whose names' generations the low
+    /// bits count, and what has noted the thread (`AnyOfWaiter::note`). Anything else among them:
+    /// something else may end the wait. The engine is not in hand while they are asked for.
     ///
     /// To be asked after `done` said no. What is over already is to be found by the next `done`,
     /// before which there was news.
@@ -411,9 +412,9 @@ pub trait Waiting {
         self.wait_until(&mut || come());
     }
 
-    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
-    /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
-    /// a stepper while somebody waits for it.
+    /// Returns whether a thread that waits asks `done` itself whenever it may have been rung for:
+    /// no other thread of this rank polls for it. Otherwise what looks at memory that others write
+    /// is to be a stepper while somebody waits for it.
     fn is_single_threaded(&self) -> bool {
         false
     }
@@ -465,12 +466,12 @@ pub trait CommunicatorSupport {
 
 /// What may be told of operations and peers, for traces and error texts.
 pub trait Diagnosis {
-    /// What may be told of an operation that is not over; `None`: it is.
+    /// Returns what may be told of an operation that is not over; `None`: it is.
     fn pending(&self, _name: Request) -> Option<PendingOperation> {
         None
     }
 
-    /// Who is told what happens, if anybody is: for a trace.
+    /// Returns who is told what happens, if anybody is: for a trace.
     fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
         None
     }
@@ -480,7 +481,8 @@ pub trait Diagnosis {
         None
     }
 
-    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    /// Returns who made a send, as far as that can be found out from here: for putting an error
+    /// into words.
     fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }

@@ -206,7 +206,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
         Some((shard, self.known(shard)?))
     }
 
-    /// Whether who waits there for what was awaited there stays.
+    /// Returns whether who waits there for what was awaited there stays.
     fn is_still_in(shard: usize, awaits: WaitTarget) -> bool {
         match awaits {
             WaitTarget::Stepper(_) => shard == 0,
@@ -214,7 +214,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
         }
     }
 
-    /// What is awaited, as the host of its shard knows it.
+    /// Returns what is awaited, as the host of its shard knows it.
     fn to_shard_target(awaits: WaitTarget) -> WaitTarget {
         let inside = |name: Request| Request {
             index: without_shard(name.index),

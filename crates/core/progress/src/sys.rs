@@ -16,8 +16,8 @@ thread_local! {
     static PUT_ASIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the kernel may put the calling thread aside for long at any instruction: a worker's, or
-/// one that its program has put into the idle class.
+/// Returns whether the kernel may put the calling thread aside for long at any instruction: a
+/// worker's, or one that its program has put into the idle class.
 pub(crate) fn is_of_idle_class() -> bool {
     // SAFETY: 0 names the calling thread.
     PUT_ASIDE.get()
@@ -57,7 +57,7 @@ pub(crate) fn cpu() -> u32 {
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// How often others got the core of the calling thread while it could have gone on.
+/// Returns how often others got the core of the calling thread while it could have gone on.
 pub(crate) fn times_put_aside() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: written by the call, and zeros are usage, too.
@@ -163,7 +163,7 @@ impl ThreadHandle {
         unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
     }
 
-    /// Whether it is the calling thread.
+    /// Returns whether it is the calling thread.
     pub(crate) fn is_me(&self) -> bool {
         // SAFETY: it was neither joined nor detached, which this value's being there says.
         unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
@@ -264,7 +264,8 @@ pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether a thread that is about to fork waits for what goes on within [`while_nobody_forks`].
+/// Returns whether a thread that is about to fork waits for what goes on within
+/// [`while_nobody_forks`].
 #[inline]
 pub(crate) fn is_fork_held_up() -> bool {
     FORKING.load(Ordering::Relaxed) > 0
@@ -296,8 +297,8 @@ pub(crate) fn forks_now() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Whether a program may watch this signal: there is such a one, the C library does not keep it for
-/// itself, and the kernel tells of it.
+/// Returns whether a program may watch this signal: there is such a one, the C library does not
+/// keep it for itself, and the kernel tells of it.
 pub(crate) fn is_told_of(signal: i32) -> bool {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is initialised first; a number that is no signal of the program's is refused
@@ -309,7 +310,8 @@ pub(crate) fn is_told_of(signal: i32) -> bool {
     known && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal)
 }
 
-/// Whether the kernel keeps each one of a signal that comes several times, and not one of them.
+/// Returns whether the kernel keeps each one of a signal that comes several times, and not one of
+/// them.
 pub(crate) fn is_queued(signal: i32) -> bool {
     signal >= libc::SIGRTMIN()
 }

@@ -21,7 +21,7 @@ struct Machine {
     tasks: &'static Tasks,
     /// All poll all the time, so that nobody is called and no timer runs.
     workers: Vec<Poller<'static>>,
-    /// How often each queue changed.
+    /// Number of times that each queue changed.
     versions: Vec<u64>,
     /// What each worker saw of each queue last: by core, then by place in its path.
     seen: Vec<Vec<u64>>,

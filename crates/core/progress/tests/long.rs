@@ -44,7 +44,7 @@ impl Count {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Whether it comes so far.
+    /// Returns whether it comes so far.
     fn comes_to(&self, least: u32) -> bool {
         let begun = Instant::now();
         while self.now() < least && begun.elapsed() < LONG {

@@ -166,7 +166,7 @@ fn a_task_is_run_while_every_core_computes() {
     });
 }
 
-/// How often the library's threads were put on a core so far.
+/// Returns how often the library's threads were put on a core so far.
 fn switches() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let count = |dir: std::fs::DirEntry| {

@@ -89,7 +89,7 @@ pub const REGION_BLOCKS_MAX: usize = 4096;
 /// block's bookkeeping as on copying this much.
 pub const REGION_BLOCK_MIN: u64 = 1024;
 
-/// How long a failed transfer waits to hear that its peer died: an agent hears of a death within
+/// Time that a failed transfer waits to hear that its peer died: an agent hears of a death within
 /// milliseconds.
 pub const VERDICT_WAIT: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -328,11 +328,11 @@ pub const TCP_BULK_REQUESTS_MAX: usize = 4096;
 /// they cost some kilobytes each.
 pub const TCP_UNAUTHENTICATED_MAX: usize = 32;
 
-/// How long a connection may take to prove who it is, from its first byte's turn on: a thousand
+/// Time that a connection may take to prove who it is, from its first byte's turn on: a thousand
 /// round trips of a slow network.
 pub const TCP_AUTHENTICATION_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// How long a caller that has shown the secret keeps its place before others: it needs one more
+/// Time that a caller that has shown the secret keeps its place before others: it needs one more
 /// turn of its own, on a machine that may be busy starting all those who call.
 pub const TCP_PROOF_STAYS: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -430,7 +430,7 @@ pub const TCP_POLL_ALL_EVERY: u32 = 4;
 /// few of a program's own messages take.
 pub const TCP_POLL_ALL_AFTER: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// How long a transport that is dropped waits for its last words to leave: long enough for a
+/// Time that a transport that is dropped waits for its last words to leave: long enough for a
 /// receiver that is busy, short enough for one that never comes back.
 pub const TCP_LINGER: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -574,7 +574,7 @@ pub const RELAY_BUFFER: usize = 128 * 1024;
 /// Buffers that are moved before others have their turn: some hundred microseconds of copying.
 pub const RELAY_BUFFERS_PER_TURN: usize = 4;
 
-/// How long a call is kept at a host between for that of the one called, who was told meanwhile: a
+/// Time that a call is kept at a host between for that of the one called, who was told meanwhile: a
 /// rank that looks comes within a round trip or two of its agents' lines, even if these have to be
 /// made anew. Whoever is not met calls again, so this bounds what a call that was left behind
 /// costs, not how long a rank may compute. As long has a caller there until its call comes, and the

@@ -60,7 +60,7 @@ pub(crate) struct AttributeCallbacks<A> {
     pub delete: Callback<A>,
     /// Passed along.
     pub extra: Buf,
-    /// How functions of another language are called.
+    /// Way in which functions of another language are called.
     pub convention: OnceLock<KeyConvention>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct ErrhandlerFunction<A> {
     /// Kind of the objects that have the handler.
     kind: HandleKind,
     function: Callback<A>,
-    /// How a function of another language is called.
+    /// Way in which a function of another language is called.
     pub convention: OnceLock<ErrhandlerConvention>,
 }
 

@@ -74,7 +74,7 @@ impl ReductionCaller {
     }
 }
 
-/// How the function of a reduction operation is called.
+/// Way in which the function of a reduction operation is called.
 #[derive(Clone, Copy)]
 pub enum ReductionConvention {
     /// Called like a function of C, with other handles.
@@ -137,7 +137,7 @@ impl ErrhandlerCaller {
     }
 }
 
-/// How the function of an error handler is called.
+/// Way in which the function of an error handler is called.
 #[derive(Clone, Copy)]
 pub enum ErrhandlerConvention {
     /// Called like a function of C, with other handles.
@@ -168,8 +168,8 @@ type DeleteCaller<H> =
 const POINTER: c_int = 0;
 const NUMBER: c_int = 1;
 
-/// How MPICH's libraries want the functions of an attribute key called. The handle is that of the
-/// ABI in which the key was made.
+/// Way in which MPICH's libraries want the functions of an attribute key called. The handle is that
+/// of the ABI in which the key was made.
 #[derive(Clone, Copy)]
 pub struct KeyConvention {
     /// Address of the function that calls copy functions.

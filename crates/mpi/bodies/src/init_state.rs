@@ -21,7 +21,7 @@ pub(crate) enum Phase {
     Finalized = 2,
 }
 
-/// Where a rank is between init and finalize.
+/// Place where a rank is between init and finalize.
 pub(crate) struct InitState {
     /// Phase of the world model.
     phase: AtomicU8,

@@ -29,7 +29,7 @@ pub enum DataPath {
     Messages,
 }
 
-/// How a copy into a lane or out of it is made.
+/// Way in which a copy into a lane or out of it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyKind {
     /// By the routine of all copies, through the caches.
@@ -159,11 +159,11 @@ impl CallClass {
 /// The ways that a call could go: the same on all members.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AvailablePaths {
-    /// Whether members can read each other's memory.
+    /// True if members can read each other's memory.
     pub direct: bool,
-    /// Whether messages may carry the data.
+    /// True if messages may carry the data.
     pub messages: bool,
-    /// Whether all members together move more than the caches keep.
+    /// True if all members together move more than the caches keep.
     pub streamed: bool,
     /// The C library copies in another way than all else here does.
     pub library: bool,
@@ -329,7 +329,7 @@ impl PathTuner {
         cost_ns(more, sort.len)
     }
 
-    /// How the next call of this sort goes, and whether it is timed. Changes nothing.
+    /// Returns how the next call of this sort goes, and whether it is timed. Changes nothing.
     pub fn decide(&self, sort: CallClass, open: AvailablePaths) -> (usize, bool) {
         let known = self
             .stats(sort)
@@ -418,8 +418,8 @@ impl PathTuner {
     }
 }
 
-/// Whether a way that is not usual is tried in this turn: more often at first, when one bad call
-/// may have decided.
+/// Returns whether a way that is not usual is tried in this turn: more often at first, when one bad
+/// call may have decided.
 fn is_retry(turn: u32) -> bool {
     let turn = turn.wrapping_add(1);
     turn.is_multiple_of(limit::TUNE_RETRY_EVERY)

@@ -30,7 +30,7 @@ impl CountArray<'_> {
         }
     }
 
-    /// How many there are; `None` when any rank has one.
+    /// Returns how many there are; `None` when any rank has one.
     pub fn len(&self) -> Option<usize> {
         match self {
             CountArray::Int(values) => Some(values.len()),
@@ -39,7 +39,7 @@ impl CountArray<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }

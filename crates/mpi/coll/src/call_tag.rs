@@ -94,7 +94,7 @@ impl CollectiveKind {
     /// All kinds, by number.
     pub const ALL: [CollectiveKind; 35] = KINDS;
 
-    /// Whether it makes a communicator, or ends one.
+    /// Returns whether it makes a communicator, or ends one.
     pub fn is_constructor(self) -> bool {
         self as u8 >= CollectiveKind::CommDup as u8
     }

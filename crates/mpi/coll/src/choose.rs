@@ -22,13 +22,13 @@ pub struct ChoiceInput {
     pub bytes: u64,
     /// Elements of a reduction; 0 elsewhere.
     pub elements: u64,
-    /// Whether the reduction's operands may be exchanged.
+    /// True if the reduction's operands may be exchanged.
     pub commutative: bool,
-    /// Whether all processes share one node's memory.
+    /// True if all processes share one node's memory.
     pub together: bool,
-    /// How they are spread over nodes; `None` where it makes no difference.
+    /// Way in which they are spread over nodes; `None` where it makes no difference.
     pub spread: Option<NodeGrouping>,
-    /// Whether all blocks have the same length.
+    /// True if all blocks have the same length.
     pub even: bool,
 }
 
@@ -56,7 +56,7 @@ impl ChoiceInput {
     }
 }
 
-/// How a collective is carried out.
+/// Way in which a collective is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Tokens to ranks at distances 1, 2, 4 ….
@@ -149,8 +149,8 @@ pub fn choose(kind: CollectiveKind, ask: ChoiceInput) -> Algorithm {
     }
 }
 
-/// Whether direct exchanges between all pairs are worth it: single copies side by side in one
-/// memory.
+/// Returns whether direct exchanges between all pairs are worth it: single copies side by side in
+/// one memory.
 fn few_together(ask: ChoiceInput) -> bool {
     ask.together && ask.ranks <= limit::DIRECT_RANKS
 }
@@ -217,8 +217,8 @@ fn alltoall(ask: ChoiceInput) -> Algorithm {
     }
 }
 
-/// Whether operands may be combined node by node: in any order, or because that is the order of
-/// ranks.
+/// Returns whether operands may be combined node by node: in any order, or because that is the
+/// order of ranks.
 fn by_node(ask: ChoiceInput) -> Option<NodeGrouping> {
     ask.spread.filter(|spread| ask.commutative || spread.runs)
 }

@@ -91,7 +91,7 @@ impl<'a> NodeLeaders<'a> {
         self.index(self.spread.mine().0)
     }
 
-    /// Whether the calling process is a head.
+    /// Returns whether the calling process is a head.
     fn is_leader(self) -> bool {
         self.own() == self.spread.mine().1
     }

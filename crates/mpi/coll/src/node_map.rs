@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The node of each rank of a communicator. Nodes are numbered in the order of their first ranks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NodeMap {
-    /// Where each node's ranks begin in node order, and how many ranks there are.
+    /// Place where each node's ranks begin in node order, and how many ranks there are.
     starts: Vec<u32>,
     /// The ranks in node order, unless that is the order of ranks.
     order: Option<Vec<u32>>,
@@ -25,7 +25,7 @@ pub struct NodeGrouping {
     pub nodes: u32,
     /// Ranks of every node; 0 if there are not equally many.
     pub each: u32,
-    /// Whether the ranks of each node follow each other.
+    /// True if the ranks of each node follow each other.
     pub runs: bool,
 }
 
@@ -100,7 +100,7 @@ impl NodeMap {
         self.starts[node as usize + 1] - self.starts[node as usize]
     }
 
-    /// Where a node's ranks begin in node order.
+    /// Returns where a node's ranks begin in node order.
     pub fn start(&self, node: u32) -> u32 {
         self.starts[node as usize]
     }

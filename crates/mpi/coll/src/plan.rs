@@ -59,9 +59,9 @@ pub trait Plan {
     fn size(&self) -> u32;
     /// Size of the remote group; 0 without one.
     fn remote_size(&self) -> u32;
-    /// Whether all processes share one node's memory.
+    /// Returns whether all processes share one node's memory.
     fn is_on_node(&self) -> bool;
-    /// How the processes are spread over nodes, if that makes a difference to algorithms.
+    /// Returns how the processes are spread over nodes, if that makes a difference to algorithms.
     fn node_map(&self) -> Option<Arc<NodeMap>>;
 
     /// Starts a send.
@@ -186,8 +186,8 @@ impl Schedule {
         }
     }
 
-    /// Whether a step runs the program's own code, and so may only be taken on a user thread inside
-    /// an MPI call.
+    /// Returns whether a step runs the program's own code, and so may only be taken on a user
+    /// thread inside an MPI call.
     pub fn runs_user_code(&self) -> bool {
         self.steps
             .iter()

@@ -26,7 +26,7 @@ pub struct SegmentAllocator(Mutex<Allocations>);
 #[derive(Debug, Default)]
 struct Allocations {
     segments: Vec<Allocation>,
-    /// Where the unused part of the heap begins.
+    /// Place where the unused part of the heap begins.
     end: usize,
     /// Bytes ever allocated as slots of persistent collectives.
     slot_bytes: usize,
@@ -50,13 +50,13 @@ struct Allocation {
     offset: usize,
     len: usize,
     segment: Arc<CollSegment>,
-    /// Whether a communicator of this process still uses it.
+    /// True if a communicator of this process still uses it.
     in_use: bool,
 }
 
 /// An allocated segment with its slots, and its offset in the heap.
 pub struct AllocatedSegment {
-    /// Where it begins in the heap.
+    /// Place where it begins in the heap.
     pub offset: usize,
     /// Cells, lanes and barriers of blocking collectives.
     pub segment: Arc<CollSegment>,

@@ -16,7 +16,7 @@ pub struct SubPlan<'a, E> {
     pub me: u32,
     /// How many take part.
     pub size: u32,
-    /// Whether those that take part share a node.
+    /// True if those that take part share a node.
     pub on_node: bool,
     /// Maps a rank of this plan to its rank in the whole plan.
     pub rank: &'a dyn Fn(u32) -> u32,

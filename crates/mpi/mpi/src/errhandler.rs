@@ -49,7 +49,7 @@ pub struct UserHandler {
     /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives
     /// the same again.
     pub handle: AtomicUsize,
-    /// How often the program was given that handle and has not freed it.
+    /// Number of times that the program was given that handle and has not freed it.
     pub given: AtomicUsize,
 }
 
@@ -72,7 +72,7 @@ impl Errhandler {
         }))
     }
 
-    /// Whether it may be attached to objects of this kind.
+    /// Returns whether it may be attached to objects of this kind.
     pub fn fits(&self, kind: ErrhandlerKind) -> bool {
         match self {
             Errhandler::User(user) => user.kind == kind,

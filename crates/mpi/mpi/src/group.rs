@@ -26,7 +26,7 @@ pub enum Group {
     List(Arc<[Peer]>),
 }
 
-/// How two groups (or communicators) relate, with the standard's numbers.
+/// Way in which two groups (or communicators) relate, with the standard's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Comparison {
@@ -147,7 +147,7 @@ impl Group {
         (0..self.size()).map(|rank| self.peer(rank).expect("rank below size"))
     }
 
-    /// Whether both are one formula or one list.
+    /// Returns whether both are one formula or one list.
     fn same(&self, other: &Group) -> bool {
         self.size() == other.size() && self.members().eq(other.members())
     }

@@ -75,7 +75,7 @@ impl Info {
         self.pairs().len()
     }
 
-    /// Whether there are no keys.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -116,7 +116,7 @@ impl Info {
             .collect()
     }
 
-    /// Whether both are the same object.
+    /// Returns whether both are the same object.
     pub fn is(&self, other: &Info) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -168,11 +168,11 @@ pub const SMALL_LEN_MAX: u64 = 64 * 1024;
 /// lines, reached only by programs that free requests by habit.
 pub const RETIRED_SWEEP_MIN: usize = 64;
 
-/// How long a receiver has had no more use for a message before `MPI_Finalize` says that it waits
+/// Time that a receiver has had no more use for a message before `MPI_Finalize` says that it waits
 /// for that: what was on its way when the receiver left has come by then, also on a busy machine.
 pub const UNDELIVERED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// How often that is looked at: nobody waits for the words.
+/// Number of times that this is looked at: nobody waits for the words.
 pub const UNDELIVERED_CHECK: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Sends of which `MPI_Finalize` knows at each moment whether they go on, the last ones: others are

@@ -16,7 +16,7 @@ pub(crate) struct OrderedMap<K, V> {
     /// Entries in the order in which their keys came, with gaps where some were taken out. Never
     /// begins or ends with a gap.
     entries: Vec<Option<(K, V)>>,
-    /// Where the first entry is: everything before is a gap.
+    /// Place where the first entry is: everything before is a gap.
     first: usize,
     places: HashMap<K, usize>,
 }

@@ -173,7 +173,7 @@ struct RetiredRequests {
     sweep_at: usize,
 }
 
-/// Where the world model is.
+/// Place where the world model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorldStage {
     /// Before `MPI_Init`.
@@ -353,7 +353,7 @@ impl Process {
         }
     }
 
-    /// Where the world model is (`MPI_Initialized`, `MPI_Finalized`).
+    /// Returns where the world model is (`MPI_Initialized`, `MPI_Finalized`).
     pub fn stage(&self) -> WorldStage {
         lock(&self.life).stage
     }
@@ -418,7 +418,7 @@ impl Process {
         self.host.abort(code, message)
     }
 
-    /// Where a call came from, for people.
+    /// Returns where a call came from, for people.
     pub(crate) fn describe(&self, origin: CallOrigin) -> (&'static str, String) {
         self.describe_in(None, origin)
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct ContextOwner {
     /// Name of the communicator for people.
     pub label: String,
-    /// Whether the communicator was made from a session.
+    /// True if the communicator was made from a session.
     pub is_of_session: bool,
     /// The program has freed it.
     pub is_freed: bool,
@@ -280,8 +280,8 @@ fn read_caller(bytes: &mut &[u8]) -> Option<(u64, SendSite)> {
     Some((take_word(bytes)?, (take_text(bytes)?, take_text(bytes)?)))
 }
 
-/// Whether a program's own messages travel there. Some of the library's are for nobody once a
-/// collective is over.
+/// Returns whether a program's own messages travel there. Some of the library's are for nobody once
+/// a collective is over.
 fn is_programs(context: ContextId) -> bool {
     context.is_multiple_of(CONTEXTS_PER_COMM) && number(context) != context_ids::BOOTSTRAP
 }

@@ -16,7 +16,8 @@ use garonne_job::job::PlacementOptions;
 use garonne_links::agent_discovery::abstract_names;
 
 const PREFIX: &str = "garonne/cpus/";
-/// How often a job looks again when another one claimed the same CPUs at the same moment.
+/// Number of times that a job looks again when another one claimed the same CPUs at the same
+/// moment.
 const ATTEMPTS: u32 = 3;
 
 /// The decision, and the claim that others see while it is kept.

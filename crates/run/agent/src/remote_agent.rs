@@ -73,7 +73,7 @@ fn closed() -> Error {
     Error::peer(codes::G0216, "the launcher has closed the connection")
 }
 
-/// How an agent came to be that of a node.
+/// Way in which an agent came to be that of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentOrigin {
     /// The job has started it: its ranks run as on the job's own host, in the same directory and

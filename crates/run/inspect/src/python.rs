@@ -43,7 +43,7 @@ pub struct RawPythonFrame {
 pub struct PythonInterpreter {
     memory: ProcessMemory,
     layout: PythonLayout,
-    /// Where the address of the first interpreter state lies.
+    /// Place where the address of the first interpreter state lies.
     head: u64,
 }
 

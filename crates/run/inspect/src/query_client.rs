@@ -59,7 +59,8 @@ pub struct QueryClient {
 }
 
 impl QueryClient {
-    /// Whether this rank of the job is one of this host, or of none: nobody else would know of it.
+    /// Returns whether this rank of the job is one of this host, or of none: nobody else would know
+    /// of it.
     pub fn runs_here(&self, rank: u32) -> bool {
         let Some((shape, world_memory)) = &self.world else {
             return true;
@@ -78,7 +79,7 @@ impl QueryClient {
         area.map_or_else(|_| String::new(), |area| program_map::read(&area).objects)
     }
 
-    /// Whether ranks of the job run on this host, as far as a world tells.
+    /// Returns whether ranks of the job run on this host, as far as a world tells.
     pub fn has_ranks_here(&self) -> bool {
         let Some((shape, world_memory)) = &self.world else {
             return false;
@@ -127,13 +128,13 @@ pub fn host_endpoints(visit: &QueryClient) -> Result<Vec<HostEndpoint>> {
     Ok(places)
 }
 
-/// Whether one of these hosts has an address in that network.
+/// Returns whether one of these hosts has an address in that network.
 pub fn is_on(places: &[HostEndpoint], network: &IpNet) -> bool {
     let mut addresses = places.iter().flat_map(|place| &place.addresses);
     addresses.any(|address| network.contains(address))
 }
 
-/// Whether what is asked for comes about while all hosts have the time to hear of a change.
+/// Returns whether what is asked for comes about while all hosts have the time to hear of a change.
 fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = Instant::now() + limits::NETWORK_WAIT;
     while !is_so()? {
@@ -145,8 +146,8 @@ fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a host of the job has an address in that network, once all hosts have had the time to
-/// look again: `drain` has them do so.
+/// Returns whether a host of the job has an address in that network, once all hosts have had the
+/// time to look again: `drain` has them do so.
 ///
 /// # Errors
 /// As `endpoints`.
@@ -176,7 +177,7 @@ struct AgentAnswer {
     user: Option<u32>,
 }
 
-/// How long the agent of this host may take that asks nobody else, and what is to be said where it
+/// Time that the agent of this host may take that asks nobody else, and what is to be said where it
 /// takes longer.
 const AGENT_ALONE: (Duration, &str) = (
     limits::QUERY_WAIT,

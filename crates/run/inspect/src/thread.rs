@@ -27,7 +27,7 @@ pub struct NativeFrame {
     pub line: Option<u32>,
     /// The file of the program or library that it is in; empty if the address is in none.
     pub object: String,
-    /// Where the instruction lies in that file, from its base.
+    /// Place where the instruction lies in that file, from its base.
     pub offset: u64,
 }
 

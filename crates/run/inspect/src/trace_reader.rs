@@ -86,7 +86,7 @@ impl TraceReader {
         &self.shape
     }
 
-    /// Whether the job ends before its time.
+    /// Returns whether the job ends before its time.
     pub fn is_ending(&self) -> bool {
         layout::ending(&self.world_memory).load(Relaxed) != 0
     }

@@ -30,7 +30,7 @@ pub struct UnwoundStack {
 /// the kernel laid down on the stack.
 struct SignalTrampoline {
     code: [u8; 8],
-    /// Where the registers before the signal lie, from the stack pointer.
+    /// Place where the registers before the signal lie, from the stack pointer.
     context_offset: u64,
 }
 

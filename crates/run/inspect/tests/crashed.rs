@@ -25,7 +25,7 @@ struct Standing {
     child: Child,
     crashed: CrashedThread,
     address: u64,
-    /// Where its program lies, which has its lines.
+    /// Place where its program lies, which has its lines.
     _directory: tempfile::TempDir,
 }
 

@@ -50,23 +50,23 @@ impl AgentCheckin {
         Ok(())
     }
 
-    /// Whether all at and below this node are ready.
+    /// Returns whether all at and below this node are ready.
     pub fn is_complete(&self) -> bool {
         self.told || self.hosts.len() == self.tree.count(self.node) as usize
     }
 
-    /// Whether all below this node are ready.
+    /// Returns whether all below this node are ready.
     pub fn waits_for_none_but_own(&self) -> bool {
         let own = usize::from(!self.hosts.contains_key(&self.node));
         self.told || self.hosts.len() + own == self.tree.count(self.node) as usize
     }
 
-    /// Whether a node is ready, as far as is known here.
+    /// Returns whether a node is ready, as far as is known here.
     pub fn knows(&self, node: u32) -> bool {
         self.told || self.hosts.contains_key(&node)
     }
 
-    /// How many hosts are known here.
+    /// Returns how many hosts are known here.
     pub fn held(&self) -> usize {
         self.hosts.len()
     }

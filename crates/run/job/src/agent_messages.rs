@@ -194,7 +194,7 @@ pub fn put_addresses(writer: MessageWriter, addresses: &[IpAddr]) -> MessageWrit
     })
 }
 
-/// How many things follow, each of at least `least` bytes.
+/// Returns how many things follow, each of at least `least` bytes.
 fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
     let count = r.u32()? as usize;
     if count > most || count > r.left() / least.max(1) {
@@ -303,7 +303,7 @@ impl AgentBootstrap {
 }
 
 impl AgentCommand {
-    /// Whether all agents are to obey it, and so those between pass it on.
+    /// Returns whether all agents are to obey it, and so those between pass it on.
     pub fn is_for_all(&self) -> bool {
         match self {
             AgentCommand::Hosts(_)
@@ -557,8 +557,8 @@ impl AgentReport {
     }
 }
 
-/// Whether a message, or the one in it that is for or of another node, shows a host's ranks: what
-/// may be left out where a line is far behind.
+/// Returns whether a message, or the one in it that is for or of another node, shows a host's
+/// ranks: what may be left out where a line is far behind.
 pub fn shows_ranks(message: &[u8]) -> bool {
     let shows = |kind| matches!(kind, 318 | 336);
     MessageReader::new(message).is_ok_and(|(kind, mut r)| match kind {

@@ -50,12 +50,12 @@ impl AgentTree {
         }
     }
 
-    /// How many nodes there are.
+    /// Returns how many nodes there are.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// How many may report to one.
+    /// Returns how many may report to one.
     pub fn fan_out(&self) -> u32 {
         self.fan_out
     }
@@ -86,7 +86,7 @@ impl AgentTree {
         first as u32..behind as u32
     }
 
-    /// Whether somebody reports to a node.
+    /// Returns whether somebody reports to a node.
     pub fn has_children(&self, node: u32) -> bool {
         !self.children(node).is_empty() || (node == 0 && self.guests > 0)
     }
@@ -105,12 +105,12 @@ impl AgentTree {
         }
     }
 
-    /// Whether `other` is `node` itself or reports to it, if through others.
+    /// Returns whether `other` is `node` itself or reports to it, if through others.
     pub fn is_below(&self, node: u32, other: u32) -> bool {
         node == other || self.next_hop(node, other).is_some()
     }
 
-    /// How many nodes there are at and below a node.
+    /// Returns how many nodes there are at and below a node.
     pub fn count(&self, node: u32) -> u32 {
         if node == 0 {
             return self.nodes;
@@ -127,7 +127,7 @@ impl AgentTree {
         count as u32
     }
 
-    /// How many steps a node is from the root.
+    /// Returns how many steps a node is from the root.
     pub fn depth(&self, node: u32) -> u32 {
         std::iter::successors(self.parent(node), |above| self.parent(*above)).count() as u32
     }

@@ -12,7 +12,7 @@ pub struct ErrorCode {
     pub title: &'static str,
     /// What happened.
     pub what: &'static str,
-    /// Where to look.
+    /// Place to look at.
     pub whence: &'static str,
     /// What to do.
     pub todo: &'static str,

@@ -45,7 +45,7 @@ pub fn read(world_memory: &Segment) -> Vec<IpNet> {
     decode(&bytes)
 }
 
-/// Whether one of these networks is that one, or has it within.
+/// Returns whether one of these networks is that one, or has it within.
 pub fn is_within(networks: &[IpNet], network: &IpNet) -> bool {
     networks.iter().any(|out| out.contains(network))
 }

@@ -66,7 +66,7 @@ impl HostTable {
         Self { at, nodes }
     }
 
-    /// How many nodes there are.
+    /// Returns how many nodes there are.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }

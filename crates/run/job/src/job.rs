@@ -83,7 +83,7 @@ pub enum StdinReaders {
 }
 
 impl StdinReaders {
-    /// Whether this rank reads standard input.
+    /// Returns whether this rank reads standard input.
     pub fn is_read_by(self, rank: u32) -> bool {
         match self {
             Self::Rank(reader) => reader == rank,
@@ -142,7 +142,7 @@ pub struct Job {
     pub placement: PlacementOptions,
     /// Bytes of the collective area.
     pub coll_bytes: u64,
-    /// Whether the ranks record what they do from the start, for the launcher to read.
+    /// True if the ranks record what they do from the start, for the launcher to read.
     pub traced: bool,
     /// The hosts, and which ranks are where.
     pub nodes: NodeMap,
@@ -153,7 +153,7 @@ pub struct Job {
     /// Command that starts the agent of another host, with the host's name and a command behind it;
     /// empty: ssh.
     pub starter: Vec<OsString>,
-    /// How each host places its ranks; already obeyed in `cpu_claims` for this one.
+    /// Way in which each host places its ranks; already obeyed in `cpu_claims` for this one.
     pub policy: Policy,
     /// The CPUs that the job may use on each host, as a list; empty: all.
     pub cpus: String,

@@ -25,7 +25,7 @@ const INTERPRETERS: [&str; 8] = [
 /// Options of these behind which there is code instead of a script.
 const CODE: [&str; 2] = ["-c", "-e"];
 
-/// Whether a user may call a job so.
+/// Returns whether a user may call a job so.
 ///
 /// # Errors
 /// A line that says what a name is.

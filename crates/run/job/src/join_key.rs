@@ -123,7 +123,7 @@ impl JoinKey {
         key_of(&bytes).map_err(|why| wrong(&why))
     }
 
-    /// Whether two keys are one, secret included.
+    /// Returns whether two keys are one, secret included.
     #[cfg(any(test, fuzzing))]
     pub fn is_the_same(&self, other: &Self) -> bool {
         (&self.places, self.port, self.secret.bytes())

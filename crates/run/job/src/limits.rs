@@ -49,7 +49,7 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// ends a line must not silence the others for ever.
 pub const LINE_PASSES_BYTES_MAX: usize = 64 << 20;
 
-/// How long the others wait for a rank that stops in the middle of such a line. Not
+/// Time that the others wait for a rank that stops in the middle of such a line. Not
 /// [`PARTIAL_LINE_WAIT`]: on a busy machine a writer may well get no processor for that long.
 pub const LINE_PASSES_WAIT: Duration = Duration::from_secs(1);
 
@@ -57,8 +57,8 @@ pub const LINE_PASSES_WAIT: Duration = Duration::from_secs(1);
 /// block in `write`.
 pub const OUTPUT_PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// How often a rank's pipe is read when its last words are wanted: each time at least a quarter of
-/// what a pipe holds.
+/// Number of times that a rank's pipe is read when its last words are wanted: each time at least a
+/// quarter of what a pipe holds.
 pub const DRAIN_READS: usize = 5;
 
 /// An unfinished line (a prompt, a progress bar) is passed on after this long without a newline.
@@ -72,7 +72,7 @@ pub const TRACEBACK_WAIT: Duration = Duration::from_secs(1);
 /// lines.
 pub const TRACEBACK_BYTES_MAX: usize = 32 * 1024;
 
-/// How long the words of a failure wait for what other ranks write of it: as long as these have to
+/// Time that the words of a failure wait for what other ranks write of it: as long as these have to
 /// end, and to be read.
 pub const FAILURE_WAIT: Duration = Duration::from_millis(500);
 
@@ -80,14 +80,14 @@ pub const FAILURE_WAIT: Duration = Duration::from_millis(500);
 /// (`GARONNE_KILL_AFTER`): time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// How long the other ranks have to finalise and end by themselves when one failed after
+/// Time that the other ranks have to finalise and end by themselves when one failed after
 /// `MPI_Finalize`.
 pub const FINALIZED_GRACE: Duration = Duration::from_millis(400);
 
-/// How long processes that a rank left behind have to end by themselves after a successful job.
+/// Time that processes that a rank left behind have to end by themselves after a successful job.
 pub const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 
-/// How long the agent waits for a wrapper to say with which status its registered child ended,
+/// Time that the agent waits for a wrapper to say with which status its registered child ended,
 /// where the kernel does not. Together with [`TERM_GRACE`] still "under a second"; the peers do not
 /// learn of the end before, so nobody's words about it come first.
 pub const WRAPPER_WAIT: Duration = Duration::from_millis(600);
@@ -96,7 +96,7 @@ pub const WRAPPER_WAIT: Duration = Duration::from_millis(600);
 /// microseconds, and only then.
 pub const MISSING_RANKS_CHECK: Duration = Duration::from_millis(100);
 
-/// How long the waits of all ranks must have lasted before the missing one is blamed: far beyond
+/// Time that the waits of all ranks must have lasted before the missing one is blamed: far beyond
 /// any pause between two messages of ranks that sleep, and still "under a second".
 pub const MISSING_RANKS_WAIT: Duration = Duration::from_millis(300);
 
@@ -108,22 +108,22 @@ pub const OTHER_MPI_FIRST_LOOK: Duration = Duration::from_millis(5);
 /// until they register.
 pub const OTHER_MPI_RANKS: usize = 8;
 
-/// How long a rank may have another MPI loaded before it ends the job: a program that is to
+/// Time that a rank may have another MPI loaded before it ends the job: a program that is to
 /// register does so at once.
 pub const OTHER_MPI_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a process behind a wrapper with another MPI is waited for. The process may be a helper
+/// Time that a process behind a wrapper with another MPI is waited for. The process may be a helper
 /// of the script that will start the rank's program.
 pub const OTHER_MPI_BEHIND_WRAPPER: Duration = Duration::from_secs(10);
 
-/// How long output is still collected after the last rank has gone but something holds its pipe
+/// Time that output is still collected after the last rank has gone but something holds its pipe
 /// open.
 pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
-/// How long last words wait to be read by another launcher before it is asked to end the job.
+/// Time that last words wait to be read by another launcher before it is asked to end the job.
 pub const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
-/// How long killed processes may take to disappear (one may sit in the kernel, waiting for a disk)
+/// Time that killed processes may take to disappear (one may sit in the kernel, waiting for a disk)
 /// before the agent gives up.
 pub const SWEEP_WAIT: Duration = Duration::from_secs(5);
 
@@ -142,7 +142,7 @@ pub const SPINS_REMOTE: u32 = 4 * SPINS;
 pub const GRACE: Duration = Duration::from_millis(4);
 /// The longest such time, in times of the shortest: a quarter of a second.
 pub const GRACES_MAX: u64 = 64;
-/// How long a progress thread stays awake after it was last needed, where whole cores are idle:
+/// Time that a progress thread stays awake after it was last needed, where whole cores are idle:
 /// several times what waking it takes (5 to 50 µs in a virtual machine), so that it is awake in a
 /// program that leaves messages open every few ten microseconds, and a tenth of a core in one that
 /// does every millisecond.
@@ -150,10 +150,10 @@ pub const PROGRESS_SPIN_TIME: Duration = Duration::from_micros(100);
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a
 /// partner on the same core answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;
-/// How long it goes on giving way after that, as long as that pays: twice the dearest wake-up seen.
-/// Where all ranks of a core sleep the core sleeps, too, and then each of them costs its partners
-/// on other cores a wake-up, which makes those sleep in turn; who gives way to others that only
-/// wait lets them look, and keeps the core awake.
+/// Time that it goes on giving way after that, as long as that pays: twice the dearest wake-up
+/// seen. Where all ranks of a core sleep the core sleeps, too, and then each of them costs its
+/// partners on other cores a wake-up, which makes those sleep in turn; who gives way to others that
+/// only wait lets them look, and keeps the core awake.
 pub const YIELDS_ON: Duration = Duration::from_micros(200);
 
 /// Descriptors of the agent that do not grow with the ranks (three standard ones, epoll, signals,
@@ -169,7 +169,7 @@ pub const RECORDERS_TOLD: usize = 64;
 /// lost: half a per mille of a core.
 pub const ROOM_RETRY: Duration = Duration::from_millis(5);
 
-/// How long ranks record after whoever traces them was last heard of: many times the pause between
+/// Time that ranks record after whoever traces them was last heard of: many times the pause between
 /// two looks of a tracer, and short enough that one that was killed costs nobody anything for long.
 pub const TRACE_LEASE: Duration = Duration::from_secs(2);
 
@@ -265,7 +265,7 @@ pub const SOUGHT_MAX: usize = 16 * 1024;
 /// first time.
 pub const RENDEZVOUS_FORGETS: Duration = Duration::from_secs(30);
 
-/// How long a host tries whether it reaches another for them.
+/// Time that a host tries whether it reaches another for them.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(4);
 
 /// Probes at once, each of one address.
@@ -290,19 +290,19 @@ pub const EXCHANGE_ADDRESSES_MAX: usize = 8;
 /// Bytes of a line that a launcher may send: some times the longest value of any.
 pub const EXCHANGE_LINE_MAX: usize = 64 * 1024;
 
-/// How long an agent that a rank of another launcher's starts may take to answer: it loads one
+/// Time that an agent that a rank of another launcher's starts may take to answer: it loads one
 /// program from a disk that may be a network's.
 pub const AGENT_START_WAIT: Duration = Duration::from_secs(30);
 
-/// How long the ranks that another launcher started may take from its fence to their agent: both
+/// Time that the ranks that another launcher started may take from its fence to their agent: both
 /// are steps of the same call.
 pub const ADOPTED_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a rank that has called MPI_Abort under another launcher waits for its agent to print
+/// Time that a rank that has called MPI_Abort under another launcher waits for its agent to print
 /// why, before it asks the launcher for the end.
 pub const ABORT_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a rank that crashed stands still for being examined: programs with much debug
+/// Time that a rank that crashed stands still for being examined: programs with much debug
 /// information take a second.
 pub const CRASH_WAIT: Duration = Duration::from_secs(2);
 
@@ -313,11 +313,11 @@ pub const CRASH_STACK_BYTES: usize = 64 * 1024;
 /// Bytes of text about a crash at most: some lines, of which each names a function and a file.
 pub const CRASH_TEXT_BYTES_MAX: usize = 8 * 1024;
 
-/// How long a rank of another launcher's that was killed is not blamed, while others may turn out
+/// Time that a rank of another launcher's that was killed is not blamed, while others may turn out
 /// to have failed before: launchers kill within milliseconds.
 pub const FAILURE_CAUSE_WAIT: Duration = Duration::from_millis(100);
 
-/// How long ranks have to end by themselves when the launcher's process above them is gone: it may
+/// Time that ranks have to end by themselves when the launcher's process above them is gone: it may
 /// have told them.
 pub const ORPHANS_WAIT: Duration = Duration::from_secs(1);
 
@@ -335,11 +335,11 @@ pub const EXCHANGE_VALUE_MAX: usize = 4 * EXCHANGE_VALUE_MIN;
 /// Between two looks for rank 0, or for the others: nobody notices it at a program's start.
 pub const LEADER_LOOK: Duration = Duration::from_millis(10);
 
-/// How long ranks of a launcher that cannot be asked wait for each other in MPI_Init: pods of a
+/// Time that ranks of a launcher that cannot be asked wait for each other in MPI_Init: pods of a
 /// cluster start minutes apart.
 pub const LEADER_WAIT: Duration = Duration::from_secs(600);
 
-/// How long ranks whose rank 0 answers with another library look for another one, behind the other
+/// Time that ranks whose rank 0 answers with another library look for another one, behind the other
 /// ports: the start of another job may stand at one of them.
 pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
 
@@ -347,7 +347,7 @@ pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
 /// says so: they may be those of another one.
 pub const UNAUTHENTICATED_STAY: Duration = Duration::from_secs(3);
 
-/// How long the names of hosts are looked up that may be this one: a file or a name server that is
+/// Time that the names of hosts are looked up that may be this one: a file or a name server that is
 /// near answers within some milliseconds, ssh takes this long anyway, and where there is no name
 /// server nobody notices it.
 pub const NAMES_WAIT: Duration = Duration::from_millis(300);
@@ -357,25 +357,25 @@ pub const NAMES_WAIT: Duration = Duration::from_millis(300);
 /// each once.
 pub const NAMES_ASKED: usize = 64;
 
-/// How long hosts of a running job may take to look at their interfaces again and to tell all what
+/// Time that hosts of a running job may take to look at their interfaces again and to tell all what
 /// they have: some messages up and down the tree of agents.
 pub const NETWORK_WAIT: Duration = Duration::from_secs(3);
 
-/// How long agents may take to report after the command that starts them was given: ssh and slow
+/// Time that agents may take to report after the command that starts them was given: ssh and slow
 /// name servers take seconds, a host that is down two minutes of the kernel's patience, which
 /// nobody wants to wait for.
 pub const GATHER_WAIT: Duration = Duration::from_secs(60);
 
-/// How long an agent tries the addresses of the first one: a lost first packet is repeated after
+/// Time that an agent tries the addresses of the first one: a lost first packet is repeated after
 /// one second and after three.
 pub const CALL_WAIT: Duration = Duration::from_secs(10);
 
-/// How long an agent that was cut off without a word calls again: the first one has places for some
-/// callers at a time, and those of many hosts may call at once. Who has the key of another job is
-/// told after this.
+/// Time that an agent that was cut off without a word calls again: the first one has places for
+/// some callers at a time, and those of many hosts may call at once. Who has the key of another job
+/// is told after this.
 pub const CUT_WAIT: Duration = Duration::from_secs(3);
 
-/// How long an agent that was started for a job, and so knows its secret, connects again where it
+/// Time that an agent that was started for a job, and so knows its secret, connects again where it
 /// is reset: the agent that it calls may hear its first callers slowly where many start on busy
 /// machines. Still within [`GATHER_WAIT`].
 pub const BUSY_WAIT: Duration = Duration::from_secs(30);
@@ -401,7 +401,7 @@ pub const AGENT_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// life are missing, which a link that fails for five seconds does not cost.
 pub const LINE_QUIET: Duration = Duration::from_secs(6);
 
-/// How long such calls are given before they are made anew: a first packet that was lost is
+/// Time that such calls are given before they are made anew: a first packet that was lost is
 /// repeated after one second.
 pub const RECONNECT_ROUND: Duration = Duration::from_secs(3);
 
@@ -409,8 +409,8 @@ pub const RECONNECT_ROUND: Duration = Duration::from_secs(3);
 /// lead there.
 pub const MOVE_ROUNDS: u32 = 3;
 
-/// How long there may be no connection where the network has cut it: the other side needs a sign of
-/// life that is refused, and a call.
+/// Time that there may be no connection where the network has cut it: the other side needs a sign
+/// of life that is refused, and a call.
 pub const LINE_DOWN_MAX: Duration = Duration::from_secs(6);
 
 /// How long before the line to an agent is reset the command may have ended that started it, for
@@ -443,7 +443,7 @@ pub const EXIT_CHECKS: u32 = 1000;
 /// notices it at a program's end.
 pub const EXIT_CHECK: Duration = Duration::from_micros(200);
 
-/// How long one who looks at a job waits for its agent: it answers within milliseconds unless it
+/// Time that one who looks at a job waits for its agent: it answers within milliseconds unless it
 /// was stopped.
 pub const QUERY_WAIT: Duration = Duration::from_secs(1);
 
@@ -457,8 +457,8 @@ pub const JOIN_ADDRESSES_MAX: usize = 8;
 /// Letters of a join key: enough for as many names of [`HOST_NAME_MAX`].
 pub const JOIN_KEY_TEXT_MAX: usize = 4096;
 
-/// How long hosts have to join where nobody says: people go from host to host with a key, and batch
-/// systems start containers minutes apart.
+/// Time that hosts have to join where nobody says: people go from host to host with a key, and
+/// batch systems start containers minutes apart.
 pub const JOIN_WAIT: Duration = Duration::from_secs(600);
 
 /// Hosts with the key beyond those asked for that are heard, to be told that the job is full; where
@@ -472,7 +472,7 @@ pub const JOIN_CHECK: Duration = Duration::from_secs(60);
 /// Hosts that came too late and have not hung up yet.
 pub const LATE_LINES_MAX: usize = 8;
 
-/// How long they may take to read why.
+/// Time that they may take to read why.
 pub const LATE_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls on behalf of ranks of other hosts under way to one host's ranks: several for each pair
@@ -483,9 +483,9 @@ pub const CALLBACKS_MAX: usize = 256;
 /// tell, and this only bounds what a missed word costs.
 pub const CHILDREN_CHECK: Duration = Duration::from_millis(100);
 
-/// How long one who asks what the ranks of all hosts show waits for those that have not answered: a
-/// look takes a tenth of a second, reading a program's debug information some more, and a host that
-/// is stopped or gone is to be named while the user still looks.
+/// Time that one who asks what the ranks of all hosts show waits for those that have not answered:
+/// a look takes a tenth of a second, reading a program's debug information some more, and a host
+/// that is stopped or gone is to be named while the user still looks.
 pub const LOOK_WAIT: Duration = Duration::from_secs(4);
 
 /// Bytes of what a host's ranks show: [`LOCAL_RANKS_MAX`] ranks without details, and
@@ -511,17 +511,17 @@ pub const RECORDERS_MAX: usize = 2;
 /// times what leaves in one turn, and soon gone when something else is to pass.
 pub const RECORDS_WAITING_MAX: usize = 1 << 20;
 
-/// How long it leaves them lying then: a line of 1 Gbit/s sends that megabyte in 8 ms.
+/// Time that it leaves them lying then: a line of 1 Gbit/s sends that megabyte in 8 ms.
 pub const RECORDS_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long an agent whose ranks have ended waits for what they recorded to be read and passed on:
+/// Time that an agent whose ranks have ended waits for what they recorded to be read and passed on:
 /// two million records that wait ([`RECORDS_WAITING_MAX`] does not hold them up, a program that
 /// reads them does) are told in a few seconds, and a job does not end later for a reader that
 /// stands still.
 pub const RECORDS_GRACE: Duration = Duration::from_secs(10);
 
-/// How often the clock of each host is asked for: the quickest of so many answers was kept waiting
-/// by nobody, and all take a few milliseconds.
+/// Number of times that the clock of each host is asked for: the quickest of so many answers was
+/// kept waiting by nobody, and all take a few milliseconds.
 pub const CLOCK_ROUNDS: usize = 16;
 
 /// Bytes that may wait on one line between agents, or for one who asks, before looks are left out:
@@ -537,11 +537,11 @@ pub const TUNED_MAX: usize = 256;
 /// something to see.
 pub const FRUITLESS_RUN_NS: u64 = 10_000;
 
-/// How long a key that ends a job waits for the verdict on it: two looks, of 0.1 s each on one
+/// Time that a key that ends a job waits for the verdict on it: two looks, of 0.1 s each on one
 /// host. Who presses it again waits no more.
 pub const INTERRUPT_VERDICT: Duration = Duration::from_millis(1200);
 
-/// How long a job that is out of time waits for its verdict: hosts that are stopped have
+/// Time that a job that is out of time waits for its verdict: hosts that are stopped have
 /// [`LOOK_WAIT`] to answer.
 pub const TIMEOUT_VERDICT: Duration = Duration::from_secs(6);
 

@@ -23,7 +23,7 @@ const _: () = assert!(layout::ADDED + 4 + ADDED_MAX * ENTRY <= layout::HEADER_BY
 /// A host, by its node, and an address that it has got.
 pub type NewAddress = (u32, IpAddr);
 
-/// How many entries there are.
+/// Returns how many entries there are.
 pub fn len(world_memory: &Segment) -> usize {
     // SYNC(added): the entries before the number were stored before it.
     (number(world_memory).load(Acquire) as usize).min(ADDED_MAX)

@@ -138,7 +138,7 @@ impl NodeMap {
         given
     }
 
-    /// Whether there is more than one node.
+    /// Returns whether there is more than one node.
     pub fn several(&self) -> bool {
         self.names.len() > 1
     }

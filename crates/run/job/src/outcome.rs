@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How a job ended.
+/// Way in which a job ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobOutcome {
     /// The ranks, in order; none: they were not started, or the agent was killed.
@@ -16,7 +16,7 @@ pub struct JobOutcome {
     pub error: Option<String>,
 }
 
-/// How a rank ended. Of a rank on a host that was lost its end is not known.
+/// Way in which a rank ended. Of a rank on a host that was lost its end is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankOutcome {
     /// Number of the rank.
@@ -31,7 +31,7 @@ pub struct RankOutcome {
     pub exit_code: Option<i32>,
     /// Signal that ended the rank.
     pub signal: Option<String>,
-    /// How long it ran.
+    /// Time that it ran.
     pub seconds: Option<f64>,
 }
 

@@ -50,7 +50,7 @@ impl OutputFiles {
         }
     }
 
-    /// Whether no stream goes to files.
+    /// Returns whether no stream goes to files.
     pub fn are_none(&self) -> bool {
         self.out.is_none() && self.err.is_none()
     }

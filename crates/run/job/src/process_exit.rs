@@ -1,6 +1,6 @@
 //! How a process ended.
 
-/// How a process ended.
+/// Way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessExit {
     /// With this exit status.

@@ -120,7 +120,7 @@ impl Query {
         Self::of_code(kind.parse().ok()?, ms.parse().ok()?)
     }
 
-    /// Whether a host says many things of it, one after the other, until one that is empty.
+    /// Returns whether a host says many things of it, one after the other, until one that is empty.
     pub fn is_stream(self) -> bool {
         matches!(self, Query::Records { .. } | Query::All)
     }

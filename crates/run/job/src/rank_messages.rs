@@ -226,7 +226,7 @@ pub enum LauncherMessage {
     Signal {
         /// Signal number.
         signal: i32,
-        /// Whether ranks have it already.
+        /// True if ranks have it already.
         broadcast: bool,
     },
     /// A world of a traced job begins. Carries its memory file.

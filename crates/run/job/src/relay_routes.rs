@@ -58,7 +58,7 @@ impl RelayRoutes {
     }
 }
 
-/// How many entries there have been.
+/// Returns how many entries there have been.
 fn entries(world_memory: &Segment) -> &AtomicU32 {
     world_memory.atomic_u32(layout::WAYS)
 }

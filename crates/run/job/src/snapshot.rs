@@ -352,7 +352,7 @@ fn text(r: &mut MessageReader<'_>) -> Result<String> {
     Ok(printable::line(&text).chars().take(LOOK_TEXT_MAX).collect())
 }
 
-/// How many things follow, each of at least `least` bytes.
+/// Returns how many things follow, each of at least `least` bytes.
 fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
     let count = r.u32()? as usize;
     if count > most || count > r.left() / least {

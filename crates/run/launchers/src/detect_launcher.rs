@@ -21,7 +21,7 @@ pub(super) struct DetectedLauncher {
     pub way: ExchangeMethod,
 }
 
-/// How its ranks speak to it.
+/// Way in which its ranks speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeMethod {
     /// By PMI-1 on the inherited socket of this number and inode.

@@ -26,7 +26,7 @@ fn shown(pid: u32) -> Option<OwnedFd> {
     Some(UnixDatagram::bind_addr(&name).ok()?.into())
 }
 
-/// Whether a process above this one is a rank.
+/// Returns whether a process above this one is a rank.
 pub(super) fn is_below_rank() -> bool {
     let names = abstract_names();
     let mut ranks = names

@@ -17,7 +17,7 @@ use garonne_job::limits::LEADER_LOOK;
 use garonne_job::printable;
 use garonne_links::agent_discovery::abstract_names;
 
-/// Whether the other side of a connection is a process of this user.
+/// Returns whether the other side of a connection is a process of this user.
 pub(super) fn is_own_user(line: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     sockopt::socket_peercred(line).is_ok_and(|peer| peer.uid == own)

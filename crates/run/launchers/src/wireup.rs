@@ -34,7 +34,7 @@ fn key_of_listener(node: u32) -> String {
 /// A rank that knows where its agent is.
 #[derive(Debug)]
 pub struct LocatedAgent {
-    /// How the rank finds its agent.
+    /// Way in which the rank finds its agent.
     pub invitation: JobEnvironment,
     /// The line to the agent that this rank has started; to be kept until it has registered.
     pub line: Option<OwnedFd>,

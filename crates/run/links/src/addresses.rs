@@ -15,7 +15,7 @@ use garonne_job::error::{Error, Result};
 use garonne_job::limits::ADDRESSES_MAX;
 pub use sys::{Interface, interfaces};
 
-/// What this host offers: addresses that others may reach, those of the host itself last.
+/// Returns what this host offers: addresses that others may reach, those of the host itself last.
 pub fn own() -> Vec<IpAddr> {
     offered(&interfaces().unwrap_or_default())
 }
@@ -37,7 +37,7 @@ fn named_to_callers(interfaces: &[Interface]) -> Vec<IpAddr> {
     all
 }
 
-/// Whether an address means nothing without the name of an interface.
+/// Returns whether an address means nothing without the name of an interface.
 pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
 }
@@ -64,7 +64,7 @@ pub fn networks() -> Vec<(String, IpNet)> {
     outer.filter_map(named).collect()
 }
 
-/// Whether an address is of one of these networks.
+/// Returns whether an address is of one of these networks.
 pub fn is_of(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
@@ -83,8 +83,8 @@ pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
     of.map(|(_, network)| *network).collect()
 }
 
-/// Whether other hosts may reach this one there. An address that means nothing without the name of
-/// an interface is of no use to them.
+/// Returns whether other hosts may reach this one there. An address that means nothing without the
+/// name of an interface is of no use to them.
 pub fn leads_out(interface: &Interface) -> bool {
     !interface.loopback && !interface.address.is_loopback() && !is_link_local(&interface.address)
 }

@@ -125,7 +125,7 @@ impl std::fmt::Display for ProgramPosition {
     }
 }
 
-/// How a process finds its agent, from the environment.
+/// Way in which a process finds its agent, from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEnvironment {
     /// Secret that admits to the job.

@@ -91,18 +91,19 @@ impl AllowedNetworks {
         Ok(networks)
     }
 
-    /// Whether ranks may use this address of another host.
+    /// Returns whether ranks may use this address of another host.
     pub fn allow(&self, address: IpAddr) -> bool {
         let has = |networks: &[IpNet]| addresses::is_of(networks, address);
         (self.wanted.is_empty() || has(&self.wanted)) && !has(&self.forbidden)
     }
 
-    /// Whether there is anything that may not be used.
+    /// Returns whether there is anything that may not be used.
     pub fn limits(&self) -> bool {
         !(self.wanted.is_empty() && self.forbidden.is_empty())
     }
 
-    /// Whether ranks of a host with these networks may use further ones, which routers lead to.
+    /// Returns whether ranks of a host with these networks may use further ones, which routers lead
+    /// to.
     pub fn leads_beyond(&self, own: &[(String, IpNet)]) -> bool {
         let is_own = |wanted: &IpNet| own.iter().any(|(_, network)| network == wanted);
         self.wanted.is_empty() || !self.wanted.iter().all(is_own)

@@ -23,19 +23,19 @@ pub struct ConnectTarget<'a> {
     pub name: &'a str,
     /// Port of the listener.
     pub port: u16,
-    /// How long it is called again where it cuts calls off.
+    /// Time that it is called again where it cuts calls off.
     pub busy_retry: Duration,
     /// Descriptor whose other end the starter of this agent holds. The starter closes it when the
     /// agent is to give up.
     pub starter: Option<BorrowedFd<'a>>,
 }
 
-/// How long those are called again who do not answer.
+/// Time that those are called again who do not answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectDeadlines<'a> {
-    /// How long connections that are reset are tried again.
+    /// Time that connections that are reset are tried again.
     pub reset_retry: Duration,
-    /// How long addresses where nobody is reached are tried again: a link may be down for a while.
+    /// Time that addresses where nobody is reached are tried again: a link may be down for a while.
     pub unreachable_retry: Duration,
     /// Addresses where nobody is reached are called again as long as another has not answered.
     pub beside: bool,
@@ -54,7 +54,7 @@ impl ConnectDeadlines<'_> {
         }
     }
 
-    /// Whether whoever sent this agent has let go of it.
+    /// Returns whether whoever sent this agent has let go of it.
     fn starter_is_gone(&self) -> bool {
         let Some(sender) = &self.starter else {
             return false;

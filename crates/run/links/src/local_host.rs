@@ -52,8 +52,8 @@ fn is_local_route(address: IpAddr, interfaces: &[Interface]) -> bool {
             .any(|interface| interface.address == address)
 }
 
-/// Whether all that a name stands for leads here: of another host's the address of a bridge may
-/// that every host has.
+/// Returns whether all that a name stands for leads here: of another host's the address of a bridge
+/// may that every host has.
 fn is_local(name: &str, interfaces: &[Interface]) -> bool {
     let Ok(found) = (name, 0).to_socket_addrs() else {
         return false;

@@ -79,7 +79,7 @@ pub fn use_of(pid: i32) -> Option<(char, u64)> {
     Some((state, user + system))
 }
 
-/// Whether `ancestor` is above `pid`.
+/// Returns whether `ancestor` is above `pid`.
 pub fn is_ancestor(ancestor: i32, pid: i32) -> bool {
     std::iter::successors(parent_of(pid), |&pid| {
         (pid > 1).then(|| parent_of(pid)).flatten()
@@ -149,7 +149,7 @@ pub fn kill_all() -> bool {
     }
 }
 
-/// Whether this process has children that have not ended.
+/// Returns whether this process has children that have not ended.
 pub fn any_alive() -> bool {
     children_of(rustix::process::getpid().as_raw_pid())
         .into_iter()

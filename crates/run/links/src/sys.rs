@@ -210,7 +210,7 @@ impl ForkGuard {
         }
     }
 
-    /// Whether this is the process that made the guard.
+    /// Returns whether this is the process that made the guard.
     pub fn is_owner(&self) -> bool {
         // SAFETY: the page stays mapped until the guard is dropped.
         unsafe { AtomicU32::from_ptr(self.word.cast()).load(Relaxed) == 1 }
@@ -263,7 +263,7 @@ fn watched_set() -> libc::sigset_t {
 pub struct ReceivedSignal {
     /// Number of the signal.
     pub number: i32,
-    /// Whether the kernel sent it (a key on the terminal: then the whole process group has it).
+    /// True if the kernel sent it (a key on the terminal: then the whole process group has it).
     pub from_kernel: bool,
 }
 

@@ -23,15 +23,15 @@ pub fn ask_for_senders(socket: &OwnedFd) -> Result<()> {
         .map_err(|error| Error::system(codes::G0209, "cannot ask who sends on a socket", error))
 }
 
-/// Whether a process of this user may ask or answer for a job of this process's user.
+/// Returns whether a process of this user may ask or answer for a job of this process's user.
 pub fn is_believed(user: Option<u32>) -> bool {
     let own = rustix::process::geteuid().as_raw();
     user.is_some_and(|user| user == own || user == 0)
 }
 
-/// Whether what a process of this user says of a job is believed, whose launcher has this process
-/// id. Root looks at the jobs of all users, if the launcher is a process of the user that answers
-/// for the job.
+/// Returns whether what a process of this user says of a job is believed, whose launcher has this
+/// process id. Root looks at the jobs of all users, if the launcher is a process of the user that
+/// answers for the job.
 pub fn is_believed_of(user: Option<u32>, launcher: Option<u32>) -> bool {
     is_believed(user)
         || rustix::process::geteuid().is_root()

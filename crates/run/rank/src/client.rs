@@ -53,7 +53,7 @@ pub struct WorldInfo {
     pub incarnation: u32,
     /// Processor time that the ranks may use together, in thousandths of a core.
     pub cpus_milli: u32,
-    /// Whether every rank is bound to a core of its own.
+    /// True if every rank is bound to a core of its own.
     pub bound: bool,
     /// Nodes of the job, and which this one is.
     pub nodes: u32,
@@ -64,8 +64,8 @@ pub struct WorldInfo {
 }
 
 impl WorldInfo {
-    /// Whether there are more ranks than cores here: then waiting by spinning takes time from a
-    /// rank that could run.
+    /// Returns whether there are more ranks than cores here: then waiting by spinning takes time
+    /// from a rank that could run.
     pub fn oversubscribed(&self) -> bool {
         u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
     }
@@ -336,8 +336,8 @@ impl AgentClient {
         last_calls::call_slot(&self.world_memory, &self.shape, thread, self.rank)
     }
 
-    /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is
-    /// known.
+    /// Returns whether a thread of a rank of this host entered no MPI call after this one, as far
+    /// as is known.
     pub fn last_call(&self, rank: u32, call: u16) -> bool {
         last_calls::latest_call(&self.world_memory, &self.shape, rank)
             .iter()
@@ -434,7 +434,7 @@ impl AgentClient {
         Ok(())
     }
 
-    /// Whether this is the process that registered (a plain load; false in a forked child).
+    /// Returns whether this is the process that registered (a plain load; false in a forked child).
     pub fn is_owner(&self) -> bool {
         self.guard.is_owner()
     }
@@ -455,7 +455,7 @@ impl AgentClient {
         Ok(lock(&self.control))
     }
 
-    /// Whether the program has left open what leads to the agent.
+    /// Returns whether the program has left open what leads to the agent.
     fn can_tell(&self) -> Result<bool> {
         Ok(self.control()?.get().is_some())
     }

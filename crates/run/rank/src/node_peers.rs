@@ -21,8 +21,8 @@ fn errno_of(error: &Error) -> i32 {
     said.unwrap_or(Errno::NOMEM.raw_os_error())
 }
 
-/// Whether this process, which may have a limited number of addresses, can still have so many bytes
-/// of them.
+/// Returns whether this process, which may have a limited number of addresses, can still have so
+/// many bytes of them.
 fn is_left(bytes: usize) -> bool {
     let limit = rustix::process::getrlimit(Resource::As).current;
     limit.is_none() || Segment::anonymous(bytes).is_ok()

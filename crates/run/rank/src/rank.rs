@@ -359,8 +359,8 @@ impl Rank {
         }
     }
 
-    /// Whether a rank of another host that has not ended still waits for something that has not
-    /// left this process's host.
+    /// Returns whether a rank of another host that has not ended still waits for something that has
+    /// not left this process's host.
     fn has_unacknowledged(&self) -> bool {
         let Some(client) = &self.client else {
             return false;
@@ -376,7 +376,7 @@ impl Rank {
         })
     }
 
-    /// Whether a rank is done with MPI, for now or for ever.
+    /// Returns whether a rank is done with MPI, for now or for ever.
     fn has_left(&self, peer: Peer) -> bool {
         let client = self.client.as_ref();
         client.is_some_and(|client| {
@@ -417,8 +417,8 @@ fn computing_threads() -> u32 {
     first.unwrap_or(1).max(1)
 }
 
-/// How long what a rank left open is left to it where its ranks' threads leave no core to the
-/// progress thread: longer where more ranks share a core, so that all progress threads together
+/// Returns how long what a rank left open is left to it where its ranks' threads leave no core to
+/// the progress thread: longer where more ranks share a core, so that all progress threads together
 /// look as often.
 fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
     let (wanted, there) = (threads * 1000, u64::from(cpus_milli.max(1)));

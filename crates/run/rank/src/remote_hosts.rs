@@ -248,7 +248,7 @@ impl ReachableHosts {
         addresses::common_since((&before, &now), self.home, own, found)
     }
 
-    /// Whether there is a host with which this one has several networks in common.
+    /// Returns whether there is a host with which this one has several networks in common.
     fn has_several(&self) -> bool {
         let mut outer = self
             .interfaces
@@ -276,7 +276,7 @@ struct RemoteRanks {
     fabrics: OfiSetting,
     /// Ranks of this host are reached, too.
     joint: bool,
-    /// Whether connections to other hosts are encrypted.
+    /// True if connections to other hosts are encrypted.
     sealed: bool,
 }
 

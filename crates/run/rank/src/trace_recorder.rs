@@ -80,7 +80,7 @@ impl TraceRecorder {
         &self.word
     }
 
-    /// Whether it records.
+    /// Returns whether it records.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on.load(Relaxed)
@@ -93,8 +93,8 @@ impl TraceRecorder {
         }
     }
 
-    /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is
-    /// cleared.
+    /// Returns whether somebody traces at the moment `now`. A word that nobody answers for any more
+    /// is cleared.
     pub fn wanted(&self, now: u64) -> TraceRequest {
         let seen = self.word.load(Acquire);
         let until: &AtomicU64 = layout::trace_until(self.client.board_ref());

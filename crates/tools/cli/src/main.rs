@@ -25,7 +25,7 @@ mod run;
 
 use std::ffi::OsString;
 
-/// Where there is no memory the command ends with an error of Garonne's.
+/// Heap of the command. Without memory the command ends with an error of Garonne's.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::ReportingAllocator =
     garonne_sync::allocator::ReportingAllocator::new(garonne_links::out_of_memory::end);

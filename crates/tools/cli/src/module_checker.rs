@@ -89,7 +89,7 @@ pub struct ReportedFinding {
     pub how: String,
 }
 
-/// How it went.
+/// Way in which it went.
 #[derive(Debug)]
 pub enum CheckOutcome {
     /// The file is no module, for the reason that is in the text.

@@ -114,7 +114,7 @@ const CYAN: &str = "\x1b[36m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// How lines begin that a reader looks for first, and how those beginnings look.
+/// Way in which lines begin that a reader looks for first, and how those beginnings look.
 const HEADS: [(&str, &str); 8] = [
     ("error:", RED),
     ("error[", RED),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use garonne_trace::trace_file::BEGINNING;
 
-/// How timelines begin.
+/// Way in which timelines begin.
 pub const TIMELINE: &[u8] = BEGINNING.as_bytes();
 
 /// Returns whether a file may be replaced: it is not there, is empty, begins as earlier documents

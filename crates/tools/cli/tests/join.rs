@@ -59,7 +59,7 @@ fn mark(name: &str) -> String {
     format!("join-{name}-{}", std::process::id())
 }
 
-/// Where the key leads, of which a test needs the port alone.
+/// Returns where the key leads, of which a test needs the port alone.
 fn port_of(launcher: i32) -> u16 {
     let own = std::fs::read_dir(format!("/proc/{launcher}/fd"))
         .unwrap()

@@ -37,7 +37,7 @@ impl ProcessRef {
         }
     }
 
-    /// Where the files that the process has mapped are found from here.
+    /// Returns where the files that the process has mapped are found from here.
     fn root(self) -> String {
         match self {
             Self::Own => String::new(),
@@ -153,7 +153,7 @@ pub struct SourceFunction {
     pub line: Option<u32>,
     /// The file of the program or library that the function is in.
     pub object: String,
-    /// Where the instruction lies in the object, from its base.
+    /// Place where the instruction lies in the object, from its base.
     pub offset: u64,
 }
 

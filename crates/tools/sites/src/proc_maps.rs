@@ -5,7 +5,7 @@
 pub struct MappedObject<'a> {
     /// Path of the file, as the process names it.
     pub path: &'a str,
-    /// Where its first byte is mapped.
+    /// Place where its first byte is mapped.
     pub base: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct MapsEntry<'a> {
     pub end: u64,
     /// Access rights, as the file says them: `r-xp`.
     pub rights: &'a str,
-    /// Where the part begins in the file.
+    /// Place where the part begins in the file.
     pub offset: u64,
     /// The file, or a name of the kernel's in brackets; empty for memory without either.
     pub path: &'a str,

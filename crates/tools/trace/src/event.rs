@@ -80,7 +80,7 @@ pub enum EventKind {
     Enter {
         /// Name of the call.
         call: SharedName,
-        /// Where it stands.
+        /// Place where it stands.
         site: SharedName,
     },
     /// The thread left the call.

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How each timeline begins, by which an earlier one is known.
+/// Way in which each timeline begins, by which an earlier one is known.
 pub const BEGINNING: &str = r#"{"displayTimeUnit":"ns","otherData":"#;
 const END: &str = "\n]}\n";
 /// Between two events.
@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct TraceFile {
     file: File,
-    /// Where the end begins.
+    /// Place where the end begins.
     at: u64,
 }
 

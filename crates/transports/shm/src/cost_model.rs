@@ -116,8 +116,8 @@ impl CostModel {
         (model.format == FORMAT && model.machine == machine).then_some(model)
     }
 
-    /// Where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is no
-    /// home.
+    /// Returns where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is
+    /// no home.
     pub fn path() -> Option<PathBuf> {
         let absolute = |name| {
             std::env::var_os(name)

@@ -9,7 +9,8 @@ use garonne_sync::user::Data;
 use garonne_transport::iovec::{BLOCKS_PER_CALL, CopyDirection, IoBlock};
 use garonne_transport::limits::{REGION_BLOCK_MIN, REGION_BLOCKS_MAX};
 
-/// Where a region lies, as its descriptor says in as many words as that takes: one, four, or two.
+/// Place where a region lies, as its descriptor says in as many words as that takes: one, four, or
+/// two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionLocation {
     /// All of it at this address.

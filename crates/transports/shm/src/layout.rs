@@ -115,12 +115,12 @@ impl InboxLayout {
         })
     }
 
-    /// Where the mailbox lies.
+    /// Returns where the mailbox lies.
     pub(crate) fn mailbox(&self) -> RingLayout {
         place(self.ranks, CONTROLS, rings(self.ranks), MAILBOX)
     }
 
-    /// Where a lane lies.
+    /// Returns where a lane lies.
     pub(crate) fn lane(&self, lane: usize) -> RingLayout {
         let ring = rings(self.ranks) + ring_bytes(&MAILBOX) + lane * ring_bytes(&self.lane);
         place(

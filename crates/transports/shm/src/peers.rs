@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// How a peer's memory can be reached from this rank.
+/// Way in which a peer's memory can be reached from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerProcess {
     /// A thread of this process: plain copies reach its memory.
@@ -63,7 +63,7 @@ pub trait NodePeers: Send + Sync {
     fn progress_words(&self, _peer: Peer) -> Option<Segment> {
         None
     }
-    /// How a peer's memory can be reached.
+    /// Returns how a peer's memory can be reached.
     fn process(&self, peer: Peer) -> PeerProcess;
     /// Returns whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
@@ -89,7 +89,7 @@ pub(crate) fn wake(node_peers: &dyn NodePeers, peer: Peer, what: WakeupScope) {
 pub(crate) struct Sender {
     mailbox: Producer,
     lane: Option<Producer>,
-    /// How payloads are written there.
+    /// Way in which payloads are written there.
     stores: StoreChooser,
     /// Value of the grant word that `lane` follows.
     held: u32,
@@ -279,7 +279,7 @@ pub struct ThreadPeers {
 /// Bytes between two doorbells of [`ThreadPeers`], so that no two share a cache line.
 const BELL_BYTES: usize = 128;
 
-/// Where the words for a progress thread lie behind a doorbell.
+/// Place where the words for a progress thread lie behind a doorbell.
 const ASYNC_PROGRESS_AT: usize = 8;
 
 impl ThreadPeers {

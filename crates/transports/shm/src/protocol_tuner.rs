@@ -259,7 +259,7 @@ impl ProtocolTuner {
             .map_or(RendezvousMode::Data, |(_, way)| way)
     }
 
-    /// How to fetch the next message, among the ways that are `able`.
+    /// Returns how to fetch the next message, among the ways that are `able`.
     pub fn decide(&mut self, len: u64, able: impl Fn(RendezvousMode) -> bool) -> RendezvousMode {
         let class = class(len);
         let usual = column(self.preferred(len, &able));

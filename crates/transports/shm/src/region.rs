@@ -284,7 +284,7 @@ impl Regions {
         inbox.atomic_u64(REGION_TABLE + index * REGION_BYTES + at)
     }
 
-    /// How the data of a region is divided.
+    /// Returns how the data of a region is divided.
     fn division(inbox: &Segment, index: usize) -> CopySplit<'_> {
         CopySplit::new(Self::word(inbox, index, TAKEN))
     }

@@ -133,13 +133,13 @@ impl AgentChannel {
         self.channel.end() == Some(CloseReason::Reset)
     }
 
-    /// How many messages have been received: what [`ChannelConnect::begin_again`] and
+    /// Returns how many messages have been received: what [`ChannelConnect::begin_again`] and
     /// [`PendingChannels::look`] tell the other side.
     pub fn received(&self) -> u32 {
         self.received
     }
 
-    /// How many bytes have come: a long message may take its time.
+    /// Returns how many bytes have come: a long message may take its time.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -315,7 +315,7 @@ impl AgentChannel {
     }
 }
 
-/// Where agents call: a listening port, and those who have not proved who they are.
+/// Place where agents call: a listening port, and those who have not proved who they are.
 #[derive(Debug)]
 pub struct PendingChannels {
     door: Listener,

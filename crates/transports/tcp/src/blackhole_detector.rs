@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How a connection has ended.
+/// Way in which a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
     /// Bytes were under way, and the other host confirmed nothing.
@@ -136,7 +136,7 @@ impl ShortLivedConnections {
         self.0.push_back(address);
     }
 
-    /// How long a segment to this address may be; `None`: as long as its network lets it.
+    /// Returns how long a segment to this address may be; `None`: as long as its network lets it.
     pub(crate) fn longest_to(&self, address: IpAddr) -> Option<u32> {
         self.has(address).then_some(TCP_SEGMENT)
     }

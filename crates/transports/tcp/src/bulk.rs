@@ -49,7 +49,7 @@ enum DataOrigin {
     Unasked(bool),
 }
 
-/// Where it goes.
+/// Place where it goes.
 #[derive(Debug)]
 enum SendState {
     /// There, from this byte on.
@@ -196,7 +196,7 @@ pub(crate) struct BulkConnection {
     refused: u64,
 }
 
-/// Where a part of shaped data lies.
+/// Place where a part of shaped data lies.
 #[derive(Debug, Default)]
 struct DataBlocks {
     offsets: Vec<(isize, usize)>,

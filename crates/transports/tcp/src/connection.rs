@@ -49,7 +49,7 @@ struct RecordCipher {
     open_at: usize,
 }
 
-/// How a connection has ended.
+/// Way in which a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// The other side has closed it, or broken its seal.
@@ -82,7 +82,7 @@ fn outcome(result: Result<usize, Errno>) -> IoResult {
     }
 }
 
-/// How the connection has ended, if that is what this says; the system says it once.
+/// Returns how the connection has ended, if that is what this says; the system says it once.
 fn end(result: Result<usize, Errno>, got: IoResult) -> Option<CloseReason> {
     match (got, result) {
         (IoResult::Over, Ok(_) | Err(Errno::PIPE)) => Some(CloseReason::Closed),
@@ -174,7 +174,7 @@ impl Connection {
         self.version
     }
 
-    /// How it has ended, if it has.
+    /// Returns how it has ended, if it has.
     pub(crate) fn end(&self) -> Option<CloseReason> {
         self.end
     }

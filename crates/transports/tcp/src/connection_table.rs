@@ -49,7 +49,7 @@ pub struct ConnectionEntry {
     pub open: bool,
     /// True if it has small segments, since longer ones were lost on the way.
     pub brief: bool,
-    /// How often it was opened.
+    /// Number of times that it was opened.
     pub opened: u32,
     /// The own and the peer's end.
     pub ends: (SocketAddr, SocketAddr),

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How an attempt failed.
+/// Way in which an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectFailure {
     /// The host answers that nobody listens.

@@ -60,7 +60,7 @@ impl EpollWake {
         *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// How long a sleep may last.
+    /// Returns how long a sleep may last.
     pub(crate) fn limit(&self, asked: Option<Duration>) -> Option<Duration> {
         let at = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
         let own = at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -96,7 +96,7 @@ impl SocketSet {
         self.watched.store(watched, Ordering::SeqCst);
     }
 
-    /// How long a sleep may last.
+    /// Returns how long a sleep may last.
     pub fn limit(&self, asked: Option<Duration>) -> Option<Duration> {
         let limit = self.wake.limit(asked);
         limit
@@ -105,7 +105,7 @@ impl SocketSet {
             .min()
     }
 
-    /// How long the sleep of somebody may last who is `watched` for, or is not.
+    /// Returns how long the sleep of somebody may last who is `watched` for, or is not.
     pub fn limit_if(&self, watched: bool) -> Option<Duration> {
         let nap = (!watched).then_some(MULTI_SLEEP);
         self.wake.limit(nap)

@@ -188,7 +188,7 @@ impl std::fmt::Display for HandshakeError {
     }
 }
 
-/// How both sides go on once a handshake is over.
+/// Way in which both sides go on once a handshake is over.
 #[derive(Debug)]
 pub struct SessionTerms {
     /// The version of the format.
@@ -580,7 +580,7 @@ impl Responder {
         Ok(Some((expected, consumed)))
     }
 
-    /// How to go on.
+    /// Returns how to go on.
     pub fn terms(self) -> SessionTerms {
         self.sight.terms(self.transport)
     }

@@ -20,7 +20,7 @@ pub struct PendingReads {
     pub region: RegionDescriptor,
     /// The first byte there.
     pub offset: u64,
-    /// Where it goes, from which byte on.
+    /// Place where it goes, from which byte on.
     pub local: (Data, u64),
     /// Bytes to copy.
     pub len: u64,

@@ -131,7 +131,7 @@ pub struct TcpTransport {
     coalescer: Coalescer,
     pacing: PollPacing,
     intra_node: IntraNodeReads,
-    /// Where large data wait that came before they were read.
+    /// Place where large data wait that came before they were read.
     prefixes: Arc<PrefixBuffer>,
 }
 

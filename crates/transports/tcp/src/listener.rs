@@ -177,7 +177,7 @@ impl Listener {
         self.turned_away.take()
     }
 
-    /// How many places are taken.
+    /// Returns how many places are taken.
     #[cfg(test)]
     pub(crate) fn strangers_inside(&self) -> usize {
         self.strangers.iter().flatten().count()

@@ -36,7 +36,7 @@ use std::time::Duration;
 /// Stream of the libfabric path.
 pub(crate) const STREAM: StreamNumber = StreamNumber::Bulk(FABRIC);
 
-/// Where a piece lies in the peer's memory.
+/// Place where a piece lies in the peer's memory.
 #[derive(Clone, Copy, Debug)]
 struct RemoteEndpoint {
     key: u64,
@@ -50,7 +50,7 @@ struct OfiRead {
     piece: RequestedRange,
     mem: UserMem,
     offset: u64,
-    /// Where it is to be read; `None`: not known yet.
+    /// Place where it is to be read; `None`: not known yet.
     remote: Option<RemoteEndpoint>,
     prepared: Option<Region>,
     /// Bytes whose read was begun, and bytes that came.

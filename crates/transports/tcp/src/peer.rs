@@ -51,7 +51,7 @@ pub(crate) struct ConnectAttempts {
     asked: Option<Instant>,
     /// Since when the peer asks for our call: it does not reach us.
     wanted_there: Option<Instant>,
-    /// How long a call waits for its answer before it is given up when the peer asks for another.
+    /// Time that a call waits for its answer before it is given up when the peer asks for another.
     /// Longer each time: it may be the answer that takes so long.
     patience: Duration,
     /// The socket is watched for room.
@@ -455,7 +455,8 @@ impl TcpPeer {
 mod tests {
     use super::*;
 
-    /// How long until a peer counts as gone, if every attempt ends so; `None`: longer than an hour.
+    /// Returns how long until a peer counts as gone, if every attempt ends so; `None`: longer than
+    /// an hour.
     fn given_up_after(failure: &ConnectFailure) -> Option<Duration> {
         given_up(|calls, now| calls.failed(failure, now))
     }

@@ -9,13 +9,14 @@ use std::net::{IpAddr, SocketAddr};
 pub trait PeerDirectory: Send + Sync {
     /// Ranks of the world.
     fn size(&self) -> u32;
-    /// How many processes had this peer's index before; asked when it is first spoken to.
+    /// Returns how many processes had this peer's index before; asked when it is first spoken to.
     fn incarnation(&self, peer: Peer) -> u32;
-    /// Where it listens, in the order in which to try; none: this transport does not reach it.
+    /// Returns where it listens, in the order in which to try; none: this transport does not reach
+    /// it.
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
-    /// Where it listens on each network that this host is on as well, in an order that both hosts
-    /// find: ways for large data beside those of [`PeerDirectory::addresses`]. Fewer than two:
-    /// there are no others.
+    /// Returns where it listens on each network that this host is on as well, in an order that both
+    /// hosts find: ways for large data beside those of [`PeerDirectory::addresses`]. Fewer than
+    /// two: there are no others.
     fn networks(&self, _peer: Peer) -> Vec<SocketAddr> {
         Vec::new()
     }

@@ -37,7 +37,7 @@ const LISTENER: u64 = u64::MAX;
 const CLOCK: u64 = u64::MAX - 1;
 const EVENTS: usize = 32;
 
-/// Where a call from one rank to another goes.
+/// Place where a call from one rank to another goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayDirection {
     /// To the one called, at that of these addresses that takes it first.
@@ -146,7 +146,7 @@ impl Relay {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// How many passages there are, and how many there have been.
+    /// Returns how many passages there are, and how many there have been.
     pub fn relayed_connections(&self) -> (usize, u64) {
         (
             self.relayed_connections.iter().flatten().count(),

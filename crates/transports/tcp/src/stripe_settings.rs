@@ -8,8 +8,8 @@ use garonne_engine::schedule::plugin::CheckedPlugin;
 use garonne_engine::schedule::stripe::StripePolicy;
 use std::sync::Arc;
 
-/// How data are split: as the built-in strategy does, or as the one does that was loaded, with the
-/// peer.
+/// Way in which data are split: as the built-in strategy does, or as the one does that was loaded,
+/// with the peer.
 pub(crate) type StripeRule<'a> = (StripePolicy, Option<(&'a CheckedPlugin, Peer)>);
 
 /// Settings for dividing large data among paths.

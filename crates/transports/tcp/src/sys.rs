@@ -117,9 +117,9 @@ fn tcp_info(fd: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     (rc == 0).then(|| unsafe { info.assume_init() })
 }
 
-/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers
-/// whatever its processes do; `None`: it owes no answer. Bytes under way count, and probes of a
-/// closed window.
+/// Returns how long the other side of a TCP socket has left unanswered what a living host's kernel
+/// answers whatever its processes do; `None`: it owes no answer. Bytes under way count, and probes
+/// of a closed window.
 pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
     let info = tcp_info(fd)?;
     let owed = info.tcpi_unacked > 0 || info.tcpi_probes > 1;

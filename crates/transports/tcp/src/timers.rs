@@ -82,8 +82,8 @@ impl Timers {
         (time >= TCP_SUSPENDED_FROM && self.worked.elapsed() <= time / 2).then_some(time)
     }
 
-    /// What is due is done from now on, and no deadline is set. Returns whether hosts are to be
-    /// looked at for silence.
+    /// Returns what is due is done from now on, and no deadline is set. Returns whether hosts are
+    /// to be looked at for silence.
     pub(crate) fn begin(&mut self, now: Instant) -> bool {
         self.deadline = None;
         self.wake.set_deadline(None);

@@ -18,7 +18,7 @@ const STARVED: usize = 256;
 /// Bytes between two writers' cards, which begin with the intent word.
 pub const RANK_BLOCK_BYTES: usize = 64;
 
-/// Where a ring lies in its segment, as offsets in bytes, each a multiple of 64.
+/// Place where a ring lies in its segment, as offsets in bytes, each a multiple of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// Control block.
@@ -101,7 +101,7 @@ impl RingSegment {
             .wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
     }
 
-    /// Where the payload of a slot begins that shares it with the header.
+    /// Returns where the payload of a slot begins that shares it with the header.
     #[inline(always)]
     pub(super) fn inline_room(at: SlotAddress) -> UserMem {
         // SAFETY: the end of a slot of the ring, which the transport keeps while the room is out.

@@ -48,7 +48,7 @@ impl NbcLayout {
         }
     }
 
-    /// Whether it can be one: for what another process said.
+    /// Returns whether it can be one: for what another process said.
     pub fn is_sound(&self) -> bool {
         let counts = self.rounds.is_power_of_two() && (1..=ROUNDS).contains(&self.rounds);
         let sets = self.sets > 0 && self.rounds.is_multiple_of(self.sets);

@@ -20,7 +20,7 @@ impl ProgressSpin {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether it was a moment ago.
+    /// Returns whether it was a moment ago.
     #[inline]
     pub fn is_spinning(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -10,7 +10,7 @@ use crate::facade::{Ordering, fence};
 pub(crate) struct FoundRecord<At> {
     pub(crate) writer: u16,
     pub(crate) void: bool,
-    /// How its writer says that it wrote the payload.
+    /// Way in which its writer says that it wrote the payload.
     pub(crate) stores: StoreKind,
     /// The slot.
     pub(crate) at: At,
@@ -71,7 +71,7 @@ impl<M: RingMemory> RingReader<M> {
         self.next.unit
     }
 
-    /// Whether the next slot is unpublished. One load.
+    /// Returns whether the next slot is unpublished. One load.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         let at = self.memory.at(self.next.slot);

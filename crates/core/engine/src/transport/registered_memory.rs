@@ -84,7 +84,7 @@ pub struct AtomicAccess<'a> {
     pub offset: u64,
     /// Type of the element.
     pub kind: AtomicType,
-    /// How element and operand are combined.
+    /// Way in which element and operand are combined.
     pub update: AtomicUpdate,
     /// Memory for the element's old value, valid until the operation's end was told; `None`: the
     /// old value is not wanted.

@@ -191,7 +191,7 @@ impl<T: Send + 'static> BlockingCall<T> {
         Ok(Self(shared))
     }
 
-    /// Whether it is over.
+    /// Returns whether it is over.
     pub fn is_over(&self) -> bool {
         // SYNC(call-over).
         self.0.stopped.load(Ordering::Acquire) == 1
@@ -210,7 +210,7 @@ impl<T: Send + 'static> BlockingCall<T> {
         self.take()
     }
 
-    /// What it returned, once.
+    /// Returns what it returned, once.
     pub fn take(&self) -> Option<T> {
         lock(&self.0.outcome).value.take()
     }

@@ -84,7 +84,7 @@ impl EventThreads {
         (event_threads, turn)
     }
 
-    /// Whether the timer runs what could wait for an idle core.
+    /// Returns whether the timer runs what could wait for an idle core.
     pub(super) fn has_time(&self) -> bool {
         self.long.load(Ordering::SeqCst) < LONG_AT_TIMER
     }
@@ -117,7 +117,7 @@ impl Reactor {
         )
     }
 
-    /// Whether nobody waits for the end of this thread: it was not told to leave.
+    /// Returns whether nobody waits for the end of this thread: it was not told to leave.
     fn leaves_by_itself(&self, member: &Arc<EventThread>) -> bool {
         let mut threads = lock(&self.event_threads.threads);
         let its = |other: &Arc<EventThread>| Arc::ptr_eq(other, member);

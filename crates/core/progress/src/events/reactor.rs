@@ -330,8 +330,8 @@ impl Reactor {
         }
     }
 
-    /// How soon it comes back to tasks that are urgent and ask to be run again, without being
-    /// told: to all that were offered before this call.
+    /// Returns how soon it comes back to tasks that are urgent and ask to be run again, without
+    /// being told: to all that were offered before this call.
     pub(crate) fn next_rerun(&self) -> Option<Duration> {
         // It writes, so that it is in one order with the offer and the other side's swap and look.
         // SYNC(urgent-again).

@@ -79,7 +79,7 @@ pub(super) struct AsyncProgress<R, S> {
     pub(super) call_sites: CallSiteProfile,
     /// The processor that the program's thread was on when it lent.
     pub(super) program_cpu: AtomicU32,
-    /// Where the progress thread may live.
+    /// Place where the progress thread may live.
     pub(super) cores: OnceLock<WorkerCores>,
     /// Whether lending paid: a progress thread that lost its core while it had a transfer in hand
     /// made a thread of the program wait for it.
@@ -137,13 +137,14 @@ impl<R, S> AsyncProgress<R, S> {
         }
     }
 
-    /// Whether something may be open that needs asynchronous progress.
+    /// Returns whether something may be open that needs asynchronous progress.
     #[inline]
     pub(super) fn is_any_open(&self) -> bool {
         self.any_open.load(Ordering::Relaxed)
     }
 
-    /// Whether a progress thread found nothing open any more, since ownership was last released.
+    /// Returns whether a progress thread found nothing open any more, since ownership was last
+    /// released.
     #[inline]
     pub(super) fn is_nothing_left(&self) -> bool {
         self.ownership.nothing_left.load(Ordering::SeqCst)
@@ -535,7 +536,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && !is_armed()
     }
 
-    /// Whether something was noted as open, and not found to be over. Asks no engine.
+    /// Returns whether something was noted as open, and not found to be over. Asks no engine.
     pub(super) fn is_anything_noted(&self) -> bool {
         self.steppers.open() > 0
             || !lock(&self.async_progress.open_operations).is_empty()

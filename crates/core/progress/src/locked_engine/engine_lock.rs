@@ -53,7 +53,7 @@ impl<R> DerefMut for EngineGuard<'_, R> {
     }
 }
 
-/// How somebody waits for an engine that others have.
+/// Way in which somebody waits for an engine that others have.
 #[derive(Debug, Default)]
 pub(super) struct LockBackoff {
     tries: u32,
@@ -84,14 +84,14 @@ impl LockBackoff {
         (0..spins).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Whether to say that it is contended: it was waited for.
+    /// Returns whether to say that it is contended: it was waited for.
     fn is_contended(&self) -> bool {
         self.contended
     }
 }
 
-/// How often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some processors and
-/// fifty on others.
+/// Returns how often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some
+/// processors and fifty on others.
 fn spins_of_turn() -> u32 {
     const SPINS: u32 = 64;
     static MEASURED: OnceLock<u32> = OnceLock::new();

@@ -44,7 +44,7 @@ pub(super) struct ParkHistory {
 }
 
 impl ParkHistory {
-    /// Whether it lies down again after so many looks that brought nothing.
+    /// Returns whether it lies down again after so many looks that brought nothing.
     pub(super) fn goes_on(&self, idle: u32) -> bool {
         self.parked_last && idle > 0
     }

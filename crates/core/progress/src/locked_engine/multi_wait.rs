@@ -247,8 +247,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         caught
     }
 
-    /// Whether who waits here has to look after anything but messages of this shard, and what the
-    /// one sees to that sleeps on the doorbell.
+    /// Returns whether who waits here has to look after anything but messages of this shard, and
+    /// what the one sees to that sleeps on the doorbell.
     fn has_other_duties(&self) -> bool {
         self.surroundings.spin_budget().spins == 0
             || self.is_traced()
@@ -333,9 +333,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         core_yield.remaining = core_yield.interval;
     }
 
-    /// Whether the leader, where each that waits has a core, has called others again and again
-    /// while nothing came of its own: the one that was called now polls sooner for itself than it
-    /// is called.
+    /// Returns whether the leader, where each that waits has a core, has called others again and
+    /// again while nothing came of its own: the one that was called now polls sooner for itself
+    /// than it is called.
     #[inline]
     pub(super) fn only_serves_others(&self, core_yield: &CoreYield, calls: u32) -> bool {
         calls == 1
@@ -345,9 +345,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .has_cores_for_all(self.surroundings.spin_budget())
     }
 
-    /// Whether the one thread that was called, of so many, wants this very core, as far as that is
-    /// known: now and then it is asked anew. Of several most would find leadership taken, and sit
-    /// down again.
+    /// Returns whether the one thread that was called, of so many, wants this very core, as far as
+    /// that is known: now and then it is asked anew. Of several most would find leadership taken,
+    /// and sit down again.
     #[inline]
     pub(super) fn blocks_woken_thread(&self, calls: u32) -> bool {
         calls == 1
@@ -387,7 +387,7 @@ impl CoreYield {
         }
     }
 
-    /// How many were called since this was last asked.
+    /// Returns how many were called since this was last asked.
     #[inline]
     pub(super) fn calls(&mut self, slots: &Waiters) -> u32 {
         let called = slots.notified_count();

@@ -36,7 +36,7 @@ impl OpenOperations {
         alone
     }
 
-    /// Whether an operation goes on. What is over at the end of the list is forgotten.
+    /// Returns whether an operation goes on. What is over at the end of the list is forgotten.
     pub(super) fn goes_on(&mut self, is_over: impl Fn(Request) -> bool) -> bool {
         while self
             .operations
@@ -46,7 +46,7 @@ impl OpenOperations {
         !self.operations.is_empty()
     }
 
-    /// Whether nothing was noted that was not found to be over.
+    /// Returns whether nothing was noted that was not found to be over.
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -69,8 +69,8 @@ mod tests {
         }
     }
 
-    /// How often operations were asked after while `count` were left open and ended in turn, with a
-    /// question after each.
+    /// Returns how often operations were asked after while `count` were left open and ended in
+    /// turn, with a question after each.
     fn questions(count: u32) -> u64 {
         let (asked, over) = (Cell::new(0u64), Cell::new(0u32));
         let is_over = |operation: Request| {

@@ -115,7 +115,7 @@ impl<R, S> ShardLinks<R, S> {
         waiter::marks() & !(1 << self.shard)
     }
 
-    /// Whether whoever polls here polls for somebody who waits for what may come anywhere.
+    /// Returns whether whoever polls here polls for somebody who waits for what may come anywhere.
     #[inline]
     fn awaits_all(&self) -> bool {
         self.shard == 0 && self.shards.any_shard_waits.load(Ordering::SeqCst) > 0
@@ -142,7 +142,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
         self.host.waiters.event_count() == self.seen
     }
 
-    /// How long to sleep at most because of this.
+    /// Returns how long to sleep at most because of this.
     pub(super) fn sleep_limit(&self) -> Option<Duration> {
         self.host.retry_limit()
     }
@@ -280,7 +280,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         covered
     }
 
-    /// Whether whoever polls here has to see to other shards as well.
+    /// Returns whether whoever polls here has to see to other shards as well.
     #[inline]
     pub(super) fn serves_other_shards(&self) -> bool {
         let Some(beside) = self.shard_links.get() else {
@@ -290,7 +290,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         steps || beside.awaits_all() || self.delegated_shards() != 0
     }
 
-    /// Whether a stepper may have messages, which come in whatever shard they are of.
+    /// Returns whether a stepper may have messages, which come in whatever shard they are of.
     #[inline]
     pub(crate) fn has_steppers_with_messages(&self) -> bool {
         self.steppers.have_messages()
@@ -302,8 +302,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.serves_other_shards() || self.open_in_other_shards() != 0
     }
 
-    /// Whether the first shard, of which this is none, has steppers, or something open that needs
-    /// hands, and nobody polls there: waits in any shard see to these.
+    /// Returns whether the first shard, of which this is none, has steppers, or something open that
+    /// needs hands, and nobody polls there: waits in any shard see to these.
     pub(super) fn is_first_busy(&self) -> bool {
         // Without the host itself, as a rule: threads of all shards ask this at each wait, and
         // would count themselves in and out.
@@ -407,8 +407,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         })
     }
 
-    /// How long to sleep at most after having slept so often, because of what threads may have left
-    /// open in other shards that are gone.
+    /// Returns how long to sleep at most after having slept so often, because of what threads may
+    /// have left open in other shards that are gone.
     pub(super) fn multi_shard_sleep_limit(&self, parks: u32) -> Option<Duration> {
         let beside = self.shard_links.get()?;
         let mut others = beside.shards.others(beside.shard, u32::MAX);
@@ -417,7 +417,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .map(|_| OTHER_SHARDS_SLEEP * (1 << parks.min(OTHER_SHARDS_DOUBLINGS)))
     }
 
-    /// Whether something may come here that is to be seen to.
+    /// Returns whether something may come here that is to be seen to.
     fn needs_progress(&self) -> bool {
         self.steppers.open() > 0 || {
             let shard = self.lock_engine();
@@ -510,7 +510,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Whether another shard that nobody polls has work that found no room.
+    /// Returns whether another shard that nobody polls has work that found no room.
     pub(super) fn other_shards_have_work(&self) -> bool {
         let Some(beside) = self.shard_links.get() else {
             return false;
@@ -583,7 +583,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         work
     }
 
-    /// Whether one of those goes on.
+    /// Returns whether one of those goes on.
     pub(super) fn is_request_open_in_other_shards(&self) -> bool {
         let mut open = lock(&self.async_progress.open_in_other_shards);
         // One that goes on is enough; what it leaves unasked is asked after it.

@@ -37,7 +37,7 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct SpinControl {
     pub(super) flag: ProgressSpin,
-    /// How long one lasts; 0: there are none here.
+    /// Time that one lasts; 0: there are none here.
     length: AtomicU64,
     /// None before this, since others wanted the progress thread's core.
     not_before: AtomicU64,
@@ -55,9 +55,9 @@ struct WorkerSide {
     /// What its word was at the end of the last one, as if armed: unchanged, nobody has called it
     /// since.
     word_then: AtomicU32,
-    /// How long it did without the last time that others wanted its core.
+    /// Time that it did without the last time that others wanted its core.
     pause: AtomicU64,
-    /// How often it had been put aside when that was last asked.
+    /// Number of times that it had been put aside when that was last asked.
     put_aside: AtomicI64,
 }
 
@@ -132,7 +132,7 @@ impl SpinControl {
         self.released_at.load(Ordering::Relaxed)
     }
 
-    /// Whether a progress thread is awake, or would be if it were lent to.
+    /// Returns whether a progress thread is awake, or would be if it were lent to.
     #[inline]
     pub(super) fn is_worker_near(&self) -> bool {
         self.flag.is_spinning() || self.program.often.load(Ordering::Relaxed)
@@ -316,8 +316,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         lending.ownership.owner.is_released()
     }
 
-    /// Whether a turn has something to do. While another thread of the rank polls, the gate stays
-    /// lent, but the work is that one's: it lends again when it leaves.
+    /// Returns whether a turn has something to do. While another thread of the rank polls, the gate
+    /// stays lent, but the work is that one's: it lends again when it leaves.
     fn has_turn_to_take(&self) -> bool {
         self.async_progress.ownership.owner.is_released()
             && !self.async_progress.is_nothing_left()

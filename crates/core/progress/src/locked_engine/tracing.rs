@@ -41,13 +41,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Whether somebody watches.
+    /// Returns whether somebody watches.
     #[inline]
     pub(super) fn is_traced(&self) -> bool {
         self.trace_switch.on.load(Ordering::Relaxed)
     }
 
-    /// Who watches.
+    /// Returns who watches.
     #[inline]
     pub(super) fn current_tracer(&self) -> Option<Arc<dyn OperationTracer>> {
         if !self.is_traced() {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// from core to core with each call. A poll that brings something is followed by some at once.
 #[derive(Debug, Default)]
 struct PollBackoff {
-    /// How often it had been taken after the last look.
+    /// Number of times that it had been taken after the last look.
     acquisitions: u32,
     spins: u32,
     /// Looks that follow at once.

@@ -329,7 +329,7 @@ mod tests {
         seen
     }
 
-    /// How a leader spends its time between passes: the phases without those of the passes.
+    /// Returns how a leader spends its time between passes: the phases without those of the passes.
     fn between_passes(phases: &[Phase]) -> Vec<Phase> {
         let of_a_pass = [
             Phase::CheckEvent,

@@ -18,7 +18,7 @@ pub(super) struct YieldBeforePark {
     waiting: AtomicU32,
     /// Whether giving way pays.
     backoff: Backoff,
-    /// How often it helped since a leader left.
+    /// Number of times that it helped since a leader left.
     helped: AtomicU32,
 }
 
@@ -39,7 +39,7 @@ impl YieldBeforePark {
         }
     }
 
-    /// Whether all that wait have a core each, with the one that polls.
+    /// Returns whether all that wait have a core each, with the one that polls.
     #[inline]
     pub(super) fn has_cores_for_all(&self, patience: SpinBudget) -> bool {
         patience.spinners > 1 && self.waiting.load(Ordering::Relaxed) < patience.spinners
@@ -63,7 +63,7 @@ impl YieldBeforePark {
 pub(super) struct PreParkWait<'a> {
     shared: &'a YieldBeforePark,
     patience: SpinBudget,
-    /// How often it looks whether it is called before it sleeps.
+    /// Number of times that it looks whether it is called before it sleeps.
     looks: u32,
     /// The thread is counted among those that wait.
     joined: bool,
@@ -72,8 +72,8 @@ pub(super) struct PreParkWait<'a> {
 }
 
 impl PreParkWait<'_> {
-    /// Whether the core is given away once more before the thread is parked down. Asked when
-    /// another polls.
+    /// Returns whether the core is given away once more before the thread is parked down. Asked
+    /// when another polls.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
         self.join();
@@ -98,13 +98,13 @@ impl PreParkWait<'_> {
         }
     }
 
-    /// Whether it has no core of its own. Asked when another polls.
+    /// Returns whether it has no core of its own. Asked when another polls.
     pub(super) fn has_no_own_core(&mut self) -> bool {
         self.join();
         self.looks == 0
     }
 
-    /// How often it looks before it sleeps, as it stands when it is parked down.
+    /// Returns how often it looks before it sleeps, as it stands when it is parked down.
     #[inline]
     pub(super) fn looks(&self) -> u32 {
         self.looks
@@ -143,7 +143,7 @@ mod tests {
         spinners: 1,
     };
 
-    /// How often one gives way that waits in vain.
+    /// Returns how often one gives way that waits in vain.
     fn in_vain(wait: &mut PreParkWait<'_>) -> u32 {
         std::iter::from_fn(|| wait.goes_on().then_some(())).count() as u32
     }

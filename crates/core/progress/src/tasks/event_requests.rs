@@ -58,12 +58,12 @@ impl EventRequests {
         self.timer.store(true, Ordering::SeqCst);
     }
 
-    /// Whether something is wished for that only the event thread does.
+    /// Returns whether something is wished for that only the event thread does.
     pub(crate) fn needs_event_thread(&self) -> bool {
         self.timer.load(Ordering::SeqCst) || any(&self.urgent, self.areas)
     }
 
-    /// Whether a worker is to be started.
+    /// Returns whether a worker is to be started.
     pub(crate) fn needs_worker_start(&self) -> bool {
         any(&self.starts, self.homes)
     }

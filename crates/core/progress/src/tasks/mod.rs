@@ -137,7 +137,7 @@ impl From<EnqueueError> for Error {
     }
 }
 
-/// How a task is to be run.
+/// Way in which a task is to be run.
 #[derive(Clone, Debug)]
 pub struct TaskOptions {
     /// Where.
@@ -174,7 +174,7 @@ pub struct ResolvedOptions {
 pub struct PlacedWork<W> {
     spot: ResolvedPlace,
     urgency: Urgency,
-    /// Whether its runs are told to those who trace.
+    /// True if its runs are told to those who trace.
     is_traced: bool,
     work: W,
 }
@@ -364,7 +364,8 @@ impl Tasks {
         task.life()
     }
 
-    /// Whether they may be used: they were not ended, and are not those of a forked child's parent.
+    /// Returns whether they may be used: they were not ended, and are not those of a forked child's
+    /// parent.
     pub fn check(&self) -> Result<(), Error> {
         self.scheduler().alive()
     }

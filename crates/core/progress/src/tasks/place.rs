@@ -4,8 +4,8 @@ use crate::tasks::Error;
 use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::{CpuSet, Kind, Tree};
 
-/// Where a task may run. It is queued at the smallest area of the machine that covers its place,
-/// and run by whoever is in that area.
+/// Place where a task may run. It is queued at the smallest area of the machine that covers its
+/// place, and run by whoever is in that area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Anywhere on the machine.

@@ -57,7 +57,7 @@ pub(crate) trait WorkerDuty: Send + Sync + 'static {
     /// Nobody called for a long time. `true`: the worker may go. Asked by the worker alone.
     fn retires(&self) -> bool;
 
-    /// How long the worker sleeps before it asks that.
+    /// Returns how long the worker sleeps before it asks that.
     fn rest(&self) -> Duration;
 
     /// A thread of the program passes a keypoint: it does what a turn would do. The worker may be
@@ -104,7 +104,7 @@ fn run_all_duties() {
     }
 }
 
-/// Where a worker on demand lives.
+/// Place where a worker on demand lives.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerCores {
     cpus: CpuSet,
@@ -124,8 +124,8 @@ impl WorkerCores {
         }
     }
 
-    /// Where a worker that is on this processor could be instead; `None`: nowhere, or it is not one
-    /// of these.
+    /// Returns where a worker that is on this processor could be instead; `None`: nowhere, or it is
+    /// not one of these.
     pub(crate) fn without(&self, cpu: u32) -> Option<CpuSet> {
         let others: CpuSet = self.cpus.iter().filter(|other| *other != cpu).collect();
         (self.cpus.contains(cpu) && !others.is_empty()).then_some(others)

@@ -71,7 +71,7 @@ impl QueueWatchers {
     }
 }
 
-/// How a poller looks at one shared queue on its way.
+/// Way in which a poller looks at one shared queue on its way.
 #[derive(Clone, Copy, Debug)]
 struct LevelPolling {
     /// The poller looks at this queue at the next turn.
@@ -161,7 +161,7 @@ impl PathPolling {
         }
     }
 
-    /// Whether this thread has put something into a shared queue since the last turn.
+    /// Returns whether this thread has put something into a shared queue since the last turn.
     #[inline]
     fn has_put(&mut self) -> bool {
         let puts = PUTS.get();

@@ -62,7 +62,7 @@ pub(crate) struct Scheduler {
     pub(crate) event_requests: EventRequests,
     pub(crate) words: Arc<WordWatcher>,
     pub(crate) blockers: Arc<BlockingPool>,
-    /// Whether the timer runs, so that not every submission has to ask.
+    /// True if the timer runs, so that not every submission has to ask.
     pub(crate) timer_runs: AtomicBool,
 }
 
@@ -119,14 +119,14 @@ impl Scheduler {
         })
     }
 
-    /// Whether this is a forked child's copy: none of its threads is here, and what they held stays
-    /// held.
+    /// Returns whether this is a forked child's copy: none of its threads is here, and what they
+    /// held stays held.
     #[inline]
     pub(crate) fn is_of_parent(&self) -> bool {
         sys::forks_now() != self.forks
     }
 
-    /// Whether this process is the one that made it, and it was not ended.
+    /// Returns whether this process is the one that made it, and it was not ended.
     #[inline]
     pub(crate) fn alive(&self) -> Result<(), Error> {
         if self.is_of_parent() {
@@ -185,7 +185,7 @@ impl Scheduler {
         })
     }
 
-    /// Whether somebody polls who would find a task of this queue.
+    /// Returns whether somebody polls who would find a task of this queue.
     #[inline]
     pub(crate) fn has_poller(&self, area: usize) -> bool {
         self.idle_cores.meets(&self.masks[area])
@@ -545,7 +545,7 @@ impl Drop for Poller<'_> {
 #[derive(Debug)]
 pub struct LongRun<'a> {
     scheduler: &'a Arc<Scheduler>,
-    /// Where it is to be enrolled again.
+    /// Place where it is to be enrolled again.
     core: Option<usize>,
 }
 

@@ -63,7 +63,7 @@ impl UrgentQueues {
 }
 
 impl Scheduler {
-    /// Whether tasks of these queues are its own.
+    /// Returns whether tasks of these queues are its own.
     pub(super) fn owns(&self, racks: &Arc<TaskQueues<RunContext>>) -> bool {
         let its = |own: &Arc<TaskQueues<RunContext>>| Arc::ptr_eq(own, racks);
         its(&self.queues) || self.urgent.get().is_some_and(its)

@@ -72,7 +72,7 @@ fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut NapBacko
         .fetch_sub(idler, Ordering::Relaxed);
 }
 
-/// How long to sleep while tasks repeat without success.
+/// Time of one sleep while tasks repeat without success.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NapBackoff {
     last: Option<Duration>,

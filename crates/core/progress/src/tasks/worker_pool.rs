@@ -22,7 +22,7 @@ use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// How the kernel treats workers.
+/// Way in which the kernel treats workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerClass {
     /// Workers run where no other thread wants to.
@@ -46,7 +46,7 @@ pub fn offer(cpus: CpuSet) {
 pub struct TaskSettings {
     /// The machine whose areas get queues.
     pub tree: Tree,
-    /// Where a worker may live, one each.
+    /// Place where a worker may live, one each.
     pub homes: Vec<CpuSet>,
     /// What the kernel thinks of workers.
     pub class: WorkerClass,
@@ -99,7 +99,7 @@ pub(crate) struct WorkerPool {
     refused: AtomicU32,
 }
 
-/// Where a worker lives, and its thread if it has one.
+/// Place where a worker lives, and its thread if it has one.
 pub(crate) struct WorkerHome {
     pub(crate) cpus: CpuSet,
     /// The core that it starts on.

@@ -13,8 +13,8 @@ fn start<P: Plan>(p: &mut P, r: &Reduction<'_>) -> Result<(), P::Error> {
     }
 }
 
-/// How ranks beyond a power of two take part: of the first `2 * extra` ranks each even one hands
-/// its contribution to the odd one after it, which keeps runs of ranks together, and gets the
+/// Way in which ranks beyond a power of two take part: of the first `2 * extra` ranks each even one
+/// hands its contribution to the odd one after it, which keeps runs of ranks together, and gets the
 /// result from it.
 #[derive(Clone, Copy)]
 struct PowerOfTwoCore {

@@ -15,7 +15,7 @@ const OTHER_LEADER: PlanPeer = PlanPeer {
     rank: LEADER,
 };
 
-/// Where the root of a rooted call is, seen from the calling process.
+/// Place where the root of a rooted call is, seen from the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootRole {
     /// This process is the root (`MPI_ROOT`).

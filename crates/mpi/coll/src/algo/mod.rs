@@ -101,7 +101,7 @@ pub struct Reduction<'a> {
     pub fold: &'a dyn ReduceOp,
     /// This process's contribution.
     pub input: UserMem,
-    /// Where the result goes, on processes that get one.
+    /// Place where the result goes, on processes that get one.
     pub output: UserMem,
     /// Elements.
     pub count: u64,
@@ -133,12 +133,12 @@ impl<'a> Reduction<'a> {
         TypedBuffer::new(mem, self.shape()).data(0, elements.end - elements.start)
     }
 
-    /// Where these elements begin in what lies at `mem`.
+    /// Returns where these elements begin in what lies at `mem`.
     pub fn at(&self, mem: UserMem, elements: &Range<u64>) -> UserMem {
         mem.offset((elements.start as i64).wrapping_mul(self.shape().extent()) as isize)
     }
 
-    /// Whether contribution and result share their memory.
+    /// Returns whether contribution and result share their memory.
     pub fn in_place(&self) -> bool {
         self.input == self.output
     }
@@ -155,7 +155,7 @@ pub fn run(typed: &TypedBuffer<'_>, range: &Range<u64>) -> Data {
     typed.data(range.start as i64, range.end - range.start)
 }
 
-/// How many elements a range has.
+/// Returns how many elements a range has.
 pub fn len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }

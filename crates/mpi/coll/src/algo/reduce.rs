@@ -38,8 +38,9 @@ pub fn binomial<P: Plan>(p: &mut P, root: u32, r: &Reduction<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Where the contributions of children are received, so that the sum ends in the root's output
-/// without copying where that is possible: the sum moves to the buffer it was last combined into.
+/// Place where the contributions of children are received, so that the sum ends in the root's
+/// output without copying where that is possible: the sum moves to the buffer it was last combined
+/// into.
 struct ReduceBuffers {
     /// The root's own buffer holds the sum all the time.
     in_place: bool,

@@ -87,7 +87,7 @@ impl NodeExchange<'_> {
             .filter(move |node| *node != own && responsible(size, *node) == index)
     }
 
-    /// How many ranks those have.
+    /// Returns how many ranks those have.
     fn ranks_of(&self, index: u32) -> u64 {
         self.nodes_of(index)
             .map(|node| u64::from(self.spread.size(node)))

@@ -90,7 +90,7 @@ pub enum TestOp {
     Compose(TestElements),
 }
 
-/// What an operation does to two elements.
+/// Returns what an operation does to two elements.
 pub fn combine(op: TestOp, left: [u32; 2], right: [u32; 2]) -> [u32; 2] {
     match op {
         TestOp::Add(_) => [
@@ -160,7 +160,7 @@ const GAP: u8 = 0xa5;
 /// Memory for elements of one shape, whose gaps hold a known byte.
 pub struct TestBuffer {
     scratch: Scratch,
-    /// How its elements lie.
+    /// Way in which its elements lie.
     pub shape: TestElements,
     /// How many elements it has.
     pub count: u64,
@@ -198,7 +198,7 @@ impl TestBuffer {
         TypedBuffer::new(self.mem(), &self.shape)
     }
 
-    /// What they hold. Checks that nothing was written between or around them.
+    /// Returns what they hold. Checks that nothing was written between or around them.
     pub fn elements(&self) -> Vec<[u32; 2]> {
         let data = self.typed().data(0, self.count);
         let elements = packed(&data);

@@ -33,7 +33,7 @@ fn runs(nodes: &[u32]) -> bool {
     (1..nodes.len()).all(|at| nodes[at] == nodes[at - 1] || !nodes[..at].contains(&nodes[at]))
 }
 
-/// What a rank of this placement plans with.
+/// Returns what a rank of this placement plans with.
 fn placed(p: &mut PlanRecorder, nodes: &[u32], rank: u32) -> Arc<NodeMap> {
     let spread = || NodeMap::of(nodes.len() as u32, |rank| nodes[rank as usize], rank);
     p.spread_over(spread().map(Arc::new));

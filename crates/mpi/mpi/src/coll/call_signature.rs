@@ -21,7 +21,7 @@ pub struct CallSignature {
     /// Packed bytes: of the whole, or of a block in calls with one per rank; 0 where ranks may
     /// differ.
     bytes: u64,
-    /// How elements are combined.
+    /// Way in which elements are combined.
     combine: ReductionSignature,
 }
 

@@ -32,17 +32,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 #[cfg(test)]
 impl CommSegment {
-    /// Whether the setup is over.
+    /// Returns whether the setup is over.
     pub fn is_decided(&self) -> bool {
         self.attachment.get().is_some()
     }
 
-    /// Whether the communicator has a segment.
+    /// Returns whether the communicator has a segment.
     pub fn is_attached(&self) -> bool {
         matches!(self.attachment.get(), Some(Some(_)))
     }
 
-    /// Whether all members can read each other's memory.
+    /// Returns whether all members can read each other's memory.
     pub fn reads_directly(&self) -> bool {
         let place = self.attachment.get().and_then(Option::as_ref);
         place.is_some_and(|place| place.reads_directly.get() == Some(&true))
@@ -431,12 +431,12 @@ impl Attachment {
         progress_owner::ProgressWakeup::wake_all(calls, WakeupScope::Everything);
     }
 
-    /// Whether members have cores of their own, and not each a cache with others.
+    /// Returns whether members have cores of their own, and not each a cache with others.
     pub(super) fn has_own_cores(&self) -> bool {
         self.spins > 0
     }
 
-    /// Where another member is among [`Self::others`] in the order of ranks.
+    /// Returns where another member is among [`Self::others`] in the order of ranks.
     fn index(&self, member: u32) -> usize {
         match member < self.me {
             true => member as usize,

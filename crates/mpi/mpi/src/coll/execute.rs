@@ -34,7 +34,7 @@ pub(crate) struct CollContext<'a> {
     comm: Cow<'a, Comm>,
     call: CallId,
     origin: CallOrigin,
-    /// Whether a tracer was told of the start.
+    /// True if a tracer was told of the start.
     watched: bool,
 }
 
@@ -63,7 +63,7 @@ impl<'a> CollContext<'a> {
         &self.comm
     }
 
-    /// Where the program called it.
+    /// Returns where the program called it.
     pub fn origin(&self) -> CallOrigin {
         self.origin
     }
@@ -168,12 +168,12 @@ impl<'a> CollContext<'a> {
         self.comm.0.remote.as_ref().map_or(0, |group| group.size())
     }
 
-    /// Whether all processes that take part share one node's memory.
+    /// Returns whether all processes that take part share one node's memory.
     pub fn is_on_node(&self) -> bool {
         self.comm.is_on_node()
     }
 
-    /// How those of the own group are spread over nodes, if that makes a difference.
+    /// Returns how those of the own group are spread over nodes, if that makes a difference.
     pub fn node_map(&self) -> Option<Arc<NodeMap>> {
         self.comm.spread().cloned()
     }
@@ -290,7 +290,7 @@ impl PendingTransfers {
         }
     }
 
-    /// Whether the operation at `index` is over, asking the engine.
+    /// Returns whether the operation at `index` is over, asking the engine.
     fn over(&mut self, ctx: &CollContext<'_>, index: usize) -> bool {
         let Some(request) = self.pending[index] else {
             return true;
@@ -306,7 +306,7 @@ impl PendingTransfers {
         true
     }
 
-    /// Whether the operation of this token is over.
+    /// Returns whether the operation of this token is over.
     pub fn is_over(&mut self, ctx: &CollContext<'_>, token: TransferId) -> bool {
         token.0 < self.base || self.over(ctx, (token.0 - self.base) as usize)
     }
@@ -317,7 +317,7 @@ impl PendingTransfers {
         open.map_or(WaitTarget::Anything, WaitTarget::Operation)
     }
 
-    /// Whether all operations are over.
+    /// Returns whether all operations are over.
     pub fn all_over(&mut self, ctx: &CollContext<'_>) -> bool {
         while self.settled < self.pending.len() {
             if !self.over(ctx, self.settled) {
@@ -335,7 +335,7 @@ impl PendingTransfers {
         self.pending.iter().all(Option::is_none)
     }
 
-    /// How many operations were started so far.
+    /// Returns how many operations were started so far.
     pub fn started(&self) -> u32 {
         self.base + self.pending.len() as u32
     }
@@ -531,7 +531,7 @@ impl RunningSchedule {
         })
     }
 
-    /// How it ended, if it is over already.
+    /// Returns how it ended, if it is over already.
     pub fn take_if_over(&self) -> Option<Outcome> {
         self.is_done().then(|| self.peek())
     }

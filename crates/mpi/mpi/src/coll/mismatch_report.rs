@@ -7,7 +7,7 @@ use crate::error::{Class, Error};
 use garonne_engine::api::CallOrigin;
 use garonne_sync::shm_barrier::NOTE_BYTES;
 
-/// Where the return address of its call lies in what a member notes of a collective.
+/// Place where the return address of its call lies in what a member notes of a collective.
 const SITE_AT: usize = NOTE_BYTES - 8;
 /// Sides that are told.
 const SIDES_TOLD: usize = 4;
@@ -92,7 +92,7 @@ pub(super) fn mismatch_error(
     )
 }
 
-/// Where a member called, if that can be found out from here.
+/// Returns where a member called, if that can be found out from here.
 fn place(comm: &Comm, said: &MemberCall) -> String {
     let process = comm.process();
     let peer = comm.group().peer(said.member);

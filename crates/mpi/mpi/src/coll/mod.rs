@@ -93,8 +93,8 @@ pub(crate) mod sealed {
         fn signature(&self, _comm: &Comm) -> CallSignature {
             CallSignature::of(self.kind())
         }
-        /// Whether all ranks pass a barrier for the call where they have a segment, if only to
-        /// compare their calls. `false` for calls that concern only a rank and its neighbours.
+        /// Returns whether all ranks pass a barrier for the call where they have a segment, if only
+        /// to compare their calls. `false` for calls that concern only a rank and its neighbours.
         fn synchronizes_all(&self) -> bool {
             true
         }

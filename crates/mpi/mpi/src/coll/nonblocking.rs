@@ -25,7 +25,7 @@ pub(super) struct NonblockingPlan {
     rest: Option<PlanRecorder>,
 }
 
-/// How starting ended.
+/// Way in which starting ended.
 pub(super) enum StartOutcome {
     /// Nothing is left to do.
     Over,
@@ -70,7 +70,7 @@ impl NonblockingPlan {
         )))
     }
 
-    /// Whether steps are still taken as they are stated.
+    /// Returns whether steps are still taken as they are stated.
     fn is_immediate(&self) -> bool {
         self.rest.is_none()
     }

@@ -55,7 +55,7 @@ impl Comm {
 struct PersistentCollective {
     ctx: CollContext<'static>,
     schedule: Arc<Schedule>,
-    /// Where it meets in shared memory, if it may.
+    /// Place where it meets in shared memory, if it may.
     slots: Option<Arc<PersistentSlots>>,
 }
 

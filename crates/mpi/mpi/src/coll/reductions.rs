@@ -128,7 +128,7 @@ pub(super) fn check(
     check_count(op.1, count)
 }
 
-/// Whether a segment may serve: a predefined datatype, equal on all ranks, and something
+/// Returns whether a segment may serve: a predefined datatype, equal on all ranks, and something
 /// to combine. An operation of the program's is applied to whole contributions only, so lanes leave
 /// it to messages.
 pub(super) fn suits_segment(r: &Reduction<'_>, datatype: &Datatype) -> bool {
@@ -440,7 +440,7 @@ impl ReduceScatter<'_> {
         )
     }
 
-    /// Where the slice of each rank ends; all of them fit 64 bits.
+    /// Returns where the slice of each rank ends; all of them fit 64 bits.
     fn ends(&self, ranks: u32) -> Vec<u64> {
         let mut end = 0u64;
         (0..ranks)

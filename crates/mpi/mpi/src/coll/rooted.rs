@@ -120,7 +120,7 @@ struct RootedCall<'a, B> {
     blocks: Option<B>,
 }
 
-/// Where the caller stands.
+/// Place where the caller stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallerRole {
     Root,

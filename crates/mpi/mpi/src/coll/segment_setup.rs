@@ -159,7 +159,7 @@ impl SegmentSetup {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the setup is over.
+    /// Returns whether the setup is over.
     pub fn is_over(&self) -> bool {
         // SYNC(collective): Acquire what was found.
         self.over.load(Ordering::Acquire)

@@ -164,7 +164,7 @@ impl<'a> ShmSync<'a> {
             .store(epoch, Ordering::Relaxed);
     }
 
-    /// Whether all members can read each other's memory. They agree on it when the first of
+    /// Returns whether all members can read each other's memory. They agree on it when the first of
     /// their collectives asks, all in the same one: before the first meeting a peer may not have
     /// started, and could not be read from yet.
     ///
@@ -502,7 +502,7 @@ impl<'a> ShmSync<'a> {
         Err(Error::new(Class::NotSame, text))
     }
 
-    /// Whether what `member` noted of a meeting is still there.
+    /// Returns whether what `member` noted of a meeting is still there.
     fn has_note(&self, member: u32, epoch: u32) -> bool {
         self.attachment
             .segment

@@ -20,7 +20,7 @@ use garonne_engine::api::CallOrigin;
 use std::future::Future;
 use std::sync::Arc;
 
-/// How processes that share no communicator make one.
+/// Way in which processes that share no communicator make one.
 pub struct FromGroup<'a> {
     /// The process that calls.
     pub process: &'a Arc<Process>,

@@ -35,8 +35,8 @@ pub(crate) struct ContextIds(Mutex<BlockTable>);
 #[derive(Debug)]
 struct BlockTable {
     used: HashSet<ContextBlock>,
-    /// Where the search for a free one starts: ids are not reused soon, so that a stray message of
-    /// an erroneous program meets nobody rather than the wrong one.
+    /// Place where the search for a free one starts: ids are not reused soon, so that a stray
+    /// message of an erroneous program meets nobody rather than the wrong one.
     next: ContextBlock,
 }
 
@@ -96,7 +96,7 @@ impl ContextIds {
 #[derive(Debug)]
 pub(crate) struct ContextLease {
     pub block: ContextBlock,
-    /// Where its processes agreed that their messages are.
+    /// Place where its processes agreed that their messages are.
     pub want: ShardRequest,
     contexts: Arc<ContextIds>,
 }

@@ -304,7 +304,7 @@ impl Comm {
     }
 }
 
-/// Where a side wants its ranks in a merged communicator.
+/// Place where a side wants its ranks in a merged communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeOrder {
     /// `high` false: first.

@@ -85,7 +85,7 @@ pub(crate) struct CommInner {
     pub segment: CommSegment,
     /// Whether all its processes share one node, once somebody asked.
     pub on_node: OnceLock<bool>,
-    /// How its processes are spread over nodes, likewise.
+    /// Way in which its processes are spread over nodes, likewise.
     pub spread: OnceLock<Option<Arc<NodeMap>>>,
     /// The edge's handle, 0 while it has none.
     handle: AtomicUsize,
@@ -345,8 +345,8 @@ impl Comm {
         self.targets().peer(rank)
     }
 
-    /// Whether all its processes, of both groups, share one node's memory: all of them know it
-    /// alike.
+    /// Returns whether all its processes, of both groups, share one node's memory: all of them know
+    /// it alike.
     pub(crate) fn is_on_node(&self) -> bool {
         let (node, world) = (
             &self.0.process.config.node,
@@ -362,7 +362,7 @@ impl Comm {
             })
     }
 
-    /// How the processes of its group are spread over nodes, if that makes a difference to
+    /// Returns how the processes of its group are spread over nodes, if that makes a difference to
     /// collectives: all of them know it alike.
     pub(crate) fn spread(&self) -> Option<&Arc<NodeMap>> {
         if self.is_on_node() || self.is_inter() {
@@ -376,7 +376,7 @@ impl Comm {
         self.0.spread.get_or_init(of).as_ref()
     }
 
-    /// Whether this is an intercommunicator.
+    /// Returns whether this is an intercommunicator.
     pub fn is_inter(&self) -> bool {
         self.0.remote.is_some()
     }
@@ -400,12 +400,12 @@ impl Comm {
             .ok_or_else(|| self.error(Class::Comm, "is not an intercommunicator"))
     }
 
-    /// Whether both are references to one communicator.
+    /// Returns whether both are references to one communicator.
     pub fn is(&self, other: &Comm) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether others refer to it, beside the one who asks: operations that are open.
+    /// Returns whether others refer to it, beside the one who asks: operations that are open.
     pub fn is_referred_to(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -497,7 +497,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Whether the program set its error handler.
+    /// Returns whether the program set its error handler.
     pub fn has_own_errhandler(&self) -> bool {
         self.0.has_own_errhandler.load(Ordering::Relaxed)
     }

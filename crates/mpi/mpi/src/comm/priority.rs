@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// The hint: `high`, `normal` or `low`.
 pub(crate) const HINT: &str = "garonne_priority";
 
-/// Whether a value of the hint means anything.
+/// Returns whether a value of the hint means anything.
 pub(crate) fn is_known(value: &str) -> bool {
     Priority::named(value).is_some()
 }

@@ -17,7 +17,7 @@ const KIND_BITS: u32 = 5;
 /// Bits of a wish and of how many shards there are.
 pub(crate) const WANT_BITS: u32 = 2 * KIND_BITS;
 
-/// Where a process wants the messages of a communicator.
+/// Place where a process wants the messages of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardRequest {
     /// In the first shard: with those of the predefined communicators.
@@ -122,7 +122,7 @@ impl Comm {
         }
     }
 
-    /// Whether receives of any tag find what they are for.
+    /// Returns whether receives of any tag find what they are for.
     #[inline(always)]
     pub(crate) fn takes_any_tag(&self) -> bool {
         self.tag_shards() == 0
@@ -137,7 +137,7 @@ impl Comm {
         )
     }
 
-    /// Whether its messages travel in this context.
+    /// Returns whether its messages travel in this context.
     pub fn owns(&self, context: ContextId) -> bool {
         let first = without_shard(self.context());
         (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))

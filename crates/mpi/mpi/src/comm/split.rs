@@ -21,7 +21,7 @@ use garonne_engine::api::CallOrigin;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// How `MPI_Comm_split_type` splits, with the ABI's numbers.
+/// Way in which `MPI_Comm_split_type` splits, with the ABI's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the standard documents the names")]
@@ -268,7 +268,7 @@ impl Comm {
     }
 }
 
-/// Where a process goes in a split.
+/// Place where a process goes in a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SplitKey {
     /// Into no new communicator.

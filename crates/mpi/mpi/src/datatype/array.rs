@@ -93,7 +93,7 @@ fn fastest_first<T>(dims: &[T], order: ArrayOrder) -> Box<dyn Iterator<Item = &T
     }
 }
 
-/// Where `rank` is in the process grid; the grid is always in C order.
+/// Returns where `rank` is in the process grid; the grid is always in C order.
 fn coordinates(size: i32, rank: i32, dims: &[DarrayDim]) -> Result<Vec<u64>> {
     let bad = |text: String| Err(Error::new(Class::Arg, text));
     if dims.is_empty() {

@@ -152,7 +152,7 @@ impl BasicType {
         }
     }
 
-    /// Whether it is a signed or unsigned integer.
+    /// Returns whether it is a signed or unsigned integer.
     pub const fn is_integer(self) -> bool {
         use BasicType::*;
         matches!(
@@ -161,7 +161,7 @@ impl BasicType {
         )
     }
 
-    /// Whether it is a real floating-point number.
+    /// Returns whether it is a real floating-point number.
     pub const fn is_real(self) -> bool {
         matches!(
             self,
@@ -169,7 +169,7 @@ impl BasicType {
         )
     }
 
-    /// Whether it is a truth value of C, C++ or Fortran.
+    /// Returns whether it is a truth value of C, C++ or Fortran.
     pub const fn is_logical(self) -> bool {
         matches!(self, BasicType::Bool | BasicType::Logical(_))
     }

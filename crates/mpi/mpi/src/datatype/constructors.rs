@@ -103,7 +103,7 @@ pub enum Constructor {
 pub struct DarrayDim {
     /// Elements of the global array.
     pub gsize: i64,
-    /// How they are distributed.
+    /// Way in which they are distributed.
     pub distribution: Distribution,
     /// Elements per block; `None` for the default (`MPI_DISTRIBUTE_DFLT_DARG`).
     pub darg: Option<i32>,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// The bytes of some data, in packed order.
 #[derive(Clone, Debug)]
 pub(crate) struct Dataloop {
-    /// Where the node's offset 0 lies, from the data's base.
+    /// Place where the node's offset 0 lies, from the data's base.
     pub offset: i64,
     /// Packed bytes. 0: nothing at all, and the node is a `Run`.
     pub len: u64,
-    /// How they lie.
+    /// Way in which they lie.
     pub node: LoopNode,
 }
 
@@ -96,7 +96,7 @@ impl Dataloop {
         self
     }
 
-    /// Whether all bytes are one run.
+    /// Returns whether all bytes are one run.
     pub fn is_run(&self) -> bool {
         matches!(self.node, LoopNode::Run)
     }
@@ -364,7 +364,7 @@ fn equal_steps(mut offsets: impl Iterator<Item = i64>) -> Option<i64> {
         .then_some(step)
 }
 
-/// Whether two nodes are known to be the same program without comparing their lists.
+/// Returns whether two nodes are known to be the same program without comparing their lists.
 fn same(a: &LoopNode, b: &LoopNode) -> bool {
     match (a, b) {
         (LoopNode::Run, LoopNode::Run) => true,

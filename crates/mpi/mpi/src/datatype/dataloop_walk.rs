@@ -102,7 +102,7 @@ trait RunVisitor {
         }
     }
 
-    /// Whether there is no point in going on.
+    /// Returns whether there is no point in going on.
     fn is_full(&self) -> bool {
         false
     }

@@ -60,7 +60,7 @@ struct DatatypeInner {
     /// The bytes of one element.
     shape: Dataloop,
     constructor: Constructor,
-    /// How the program constructed it: with `int` or with large counts.
+    /// Way in which the program constructed it: with `int` or with large counts.
     form: ContentsForm,
     /// Levels of constructors below.
     nesting: u32,
@@ -140,8 +140,8 @@ impl Datatype {
         self.0.code
     }
 
-    /// Whether it is predefined, named or not (such as the types for Fortran's kinds): it must not
-    /// be freed.
+    /// Returns whether it is predefined, named or not (such as the types for Fortran's kinds): it
+    /// must not be freed.
     pub fn is_predefined(&self) -> bool {
         use Constructor::{F90Complex, F90Integer, F90Real, Named};
         matches!(
@@ -201,12 +201,12 @@ impl Datatype {
         }
     }
 
-    /// Whether any number of elements is one contiguous run of bytes without gaps.
+    /// Returns whether any number of elements is one contiguous run of bytes without gaps.
     pub fn is_contiguous(&self) -> bool {
         self.0.shape.is_run() && (self.0.size == 0 || self.0.extent == self.0.size as i64)
     }
 
-    /// How it was made.
+    /// Returns how it was made.
     pub fn constructor(&self) -> &Constructor {
         &self.0.constructor
     }
@@ -216,7 +216,7 @@ impl Datatype {
         self.0.committed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it may be used in communication.
+    /// Returns whether it may be used in communication.
     pub fn is_committed(&self) -> bool {
         self.0.committed.load(Ordering::Relaxed)
     }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 /// Elements of a datatype in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PackElements<'a> {
-    /// Where they are.
+    /// Place where they are.
     pub mem: UserMem,
     /// How many.
     pub count: u64,
@@ -24,7 +24,7 @@ pub struct PackBuffer {
     pub mem: UserMem,
     /// Size of the buffer in bytes.
     pub size: u64,
-    /// Where the next element goes or comes from.
+    /// Place where the next element goes or comes from.
     pub position: u64,
 }
 

@@ -249,8 +249,8 @@ pub fn fortran_sizes() -> FortranSizes {
         .map_or_else(FortranSizes::default, |(sizes, _)| *sizes)
 }
 
-/// Whether there is a predefined type of this code where Fortran's default kinds have these sizes.
-/// Fixes nothing.
+/// Returns whether there is a predefined type of this code where Fortran's default kinds have these
+/// sizes. Fixes nothing.
 pub fn is_predefined_with(sizes: FortranSizes, code: u16) -> bool {
     let index = usize::from(code.wrapping_sub(FIRST));
     let is_there = |table: &PredefinedTable| table.get(index).is_some_and(Option::is_some);
@@ -404,7 +404,7 @@ pub(super) fn of_leaf(leaf: LeafType, code: Option<u16>, constructor: Constructo
 }
 
 impl LeafType {
-    /// Where the index of a pair lies; 0 for others.
+    /// Returns where the index of a pair lies; 0 for others.
     pub(crate) fn index_offset(self) -> u64 {
         match self {
             LeafType::Basic(_) => 0,

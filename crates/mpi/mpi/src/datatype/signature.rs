@@ -56,14 +56,14 @@ impl Datatype {
         runs
     }
 
-    /// How many basic elements `bytes` packed bytes of this type hold; `None` if they end within
-    /// one.
+    /// Returns how many basic elements `bytes` packed bytes of this type hold; `None` if they end
+    /// within one.
     pub fn elements_in(&self, bytes: u64) -> Option<u64> {
         advance(self, PositionUnit::Bytes, bytes).map(|(_, elements)| elements)
     }
 
-    /// How many packed bytes the first `elements` basic elements take; `None` if that does not fit
-    /// 64 bits.
+    /// Returns how many packed bytes the first `elements` basic elements take; `None` if that does
+    /// not fit 64 bits.
     pub fn bytes_of_elements(&self, elements: u64) -> Option<u64> {
         advance(self, PositionUnit::Elements, elements).map(|(bytes, _)| bytes)
     }
@@ -83,7 +83,7 @@ impl Datatype {
     }
 }
 
-/// Whether the constructed type has the very type map of its only old type, bounds aside.
+/// Returns whether the constructed type has the very type map of its only old type, bounds aside.
 fn is_transparent(constructor: &Constructor) -> bool {
     matches!(
         constructor,

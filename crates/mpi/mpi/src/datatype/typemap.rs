@@ -203,7 +203,7 @@ pub(crate) fn summarise(tree: &Typemap) -> Result<TypemapSummary> {
     Ok(sum)
 }
 
-/// How far the last of `count` copies lies from the first.
+/// Returns how far the last of `count` copies lies from the first.
 fn span(count: u64, stride: i64) -> i128 {
     i128::from(count.saturating_sub(1)) * i128::from(stride)
 }

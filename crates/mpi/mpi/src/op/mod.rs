@@ -74,9 +74,9 @@ impl PredefinedOp {
         }
     }
 
-    /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters count as
-    /// the integers that they are in C, beyond the standard: other libraries let programs have
-    /// that.
+    /// Returns whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters
+    /// count as the integers that they are in C, beyond the standard: other libraries let programs
+    /// have that.
     pub fn is_legal_on(self, leaf: LeafType) -> bool {
         use PredefinedOp::*;
         let is_integer = |b: BasicType| b.is_integer() || b == BasicType::Char;
@@ -158,7 +158,7 @@ impl Op {
         }
     }
 
-    /// Whether operands may be exchanged.
+    /// Returns whether operands may be exchanged.
     pub fn is_commutative(&self) -> bool {
         match self {
             Op::Predefined(op) => !matches!(op, PredefinedOp::Replace | PredefinedOp::NoOp),
@@ -166,13 +166,13 @@ impl Op {
         }
     }
 
-    /// Whether applying it runs code of the program, which must happen on a user thread.
+    /// Returns whether applying it runs code of the program, which must happen on a user thread.
     pub fn is_user(&self) -> bool {
         matches!(self, Op::User { .. })
     }
 
-    /// Whether it may be used in collective reductions; `MPI_REPLACE` and `MPI_NO_OP` are for
-    /// one-sided calls.
+    /// Returns whether it may be used in collective reductions; `MPI_REPLACE` and `MPI_NO_OP` are
+    /// for one-sided calls.
     pub fn is_for_reductions(&self) -> bool {
         !matches!(
             self,

@@ -23,10 +23,10 @@ pub(super) trait Number: Copy {
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
 
-    /// Whether it is greater than the other.
+    /// Returns whether it is greater than the other.
     fn above(self, other: Self) -> bool;
 
-    /// Whether they are equal in value.
+    /// Returns whether they are equal in value.
     fn same(self, other: Self) -> bool;
 
     /// `dst = f(src, dst)` for each element of two slices.

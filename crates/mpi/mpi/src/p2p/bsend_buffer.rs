@@ -57,8 +57,8 @@ impl AttachedMemory {
         self.messages.retain(|message| !message.send.over());
     }
 
-    /// Whether all messages are over. One that goes on answers for all: those before are asked when
-    /// it is over.
+    /// Returns whether all messages are over. One that goes on answers for all: those before are
+    /// asked when it is over.
     fn is_empty(&mut self) -> bool {
         while self
             .messages

@@ -59,7 +59,7 @@ pub struct SendArgs {
 /// Arguments of a receive.
 #[derive(Clone, Debug)]
 pub struct RecvArgs {
-    /// Where the data goes.
+    /// Place where the data goes.
     pub data: Data,
     /// Source, `MPI_ANY_SOURCE` or `MPI_PROC_NULL`.
     pub source: i32,
@@ -245,7 +245,7 @@ impl Comm {
         self.received(status)
     }
 
-    /// How a receive ended.
+    /// Returns how a receive ended.
     #[inline]
     pub(crate) fn received(&self, status: api::Status) -> Result<Status> {
         match &status.error {
@@ -257,7 +257,7 @@ impl Comm {
         }
     }
 
-    /// How a send ended.
+    /// Returns how a send ended.
     pub(crate) fn sent(&self, status: api::Status) -> Result<Status> {
         match status.error {
             None => Ok(Status::EMPTY),

@@ -462,8 +462,8 @@ impl TestRandom {
     }
 }
 
-/// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for
-/// whoever asks.
+/// Returns what `from` sends to `to` in the run of `seed`: tag and length of each message, the same
+/// for whoever asks.
 fn traffic(seed: u64, from: u32, to: u32) -> Vec<(i32, usize)> {
     let mut random = TestRandom(
         (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17,

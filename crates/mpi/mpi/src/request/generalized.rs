@@ -64,7 +64,7 @@ impl GeneralizedRequest {
         &*self.operations
     }
 
-    /// Whether it was both freed and completed: nobody needs it any more.
+    /// Returns whether it was both freed and completed: nobody needs it any more.
     pub fn is_over(&self) -> bool {
         self.state.load(Ordering::Acquire) == DONE | FREED
     }

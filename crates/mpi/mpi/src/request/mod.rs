@@ -81,14 +81,14 @@ impl Status {
     }
 }
 
-/// How an operation ended.
+/// Way in which an operation ended.
 pub type Outcome = Result<Status>;
 
 /// An operation beside the engine's own that completes some day: a collective's schedule, a
 /// constructor, a generalised request. Whoever completes it makes sure that waiters look again (a
 /// stepper's move does; otherwise `Messaging::wake`).
 pub trait Completion: Send + Sync {
-    /// Whether it is over. Cheap; makes no progress.
+    /// Returns whether it is over. Cheap; makes no progress.
     fn is_done(&self) -> bool;
 
     /// Called on the user's thread inside a wait or test on this request, before `is_done`, for
@@ -111,12 +111,12 @@ pub trait Completion: Send + Sync {
         WaitTarget::Anything
     }
 
-    /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called
-    /// several times.
+    /// Returns how it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be
+    /// called several times.
     fn peek(&self) -> Outcome;
 
-    /// How it ended, at the wait or test that frees the request. Only called once `is_done`, and
-    /// once.
+    /// Returns how it ended, at the wait or test that frees the request. Only called once
+    /// `is_done`, and once.
     fn finish(&self) -> Outcome {
         self.peek()
     }
@@ -246,8 +246,8 @@ impl Request {
         Self(RequestKind::Recv(comm.clone(), name))
     }
 
-    /// Whether it was over at birth and has nothing to tell: any other such request could stand for
-    /// it.
+    /// Returns whether it was over at birth and has nothing to tell: any other such request could
+    /// stand for it.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         matches!(self.0, RequestKind::Done(Status::EMPTY, _, _))
@@ -308,7 +308,7 @@ impl Request {
         }
     }
 
-    /// Whether the handle survives completion (becomes inactive).
+    /// Returns whether the handle survives completion (becomes inactive).
     pub fn is_persistent(&self) -> bool {
         matches!(self.0, RequestKind::Persistent(..))
     }
@@ -451,7 +451,7 @@ impl Request {
         }
     }
 
-    /// Whether it is one operation of the engine from its beginning to its end.
+    /// Returns whether it is one operation of the engine from its beginning to its end.
     pub fn is_operation(&self) -> bool {
         matches!(self.0, RequestKind::Send(..) | RequestKind::Recv(..))
     }
@@ -474,7 +474,8 @@ impl Request {
         }
     }
 
-    /// Whether the operation is over, without making progress or calling user code for its status.
+    /// Returns whether the operation is over, without making progress or calling user code for its
+    /// status.
     fn ready(&self) -> bool {
         match &self.0 {
             RequestKind::Shared(_, completion) => {
@@ -527,7 +528,7 @@ impl Request {
         }
     }
 
-    /// Whether there is nothing to wait for and nothing to keep.
+    /// Returns whether there is nothing to wait for and nothing to keep.
     pub(crate) fn over_at_birth(&self) -> bool {
         matches!(self.0, RequestKind::Done(..))
     }

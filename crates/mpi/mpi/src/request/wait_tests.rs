@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 struct CountingEnvironment {
     spins: u32,
     given: Arc<AtomicU32>,
-    /// How long it goes on with that.
+    /// Time that it goes on with that.
     on: Arc<Mutex<Duration>>,
-    /// How often it told that it waits for long, and whether it still says so.
+    /// Number of times that it told that it waits for long, and whether it still says so.
     told: Arc<(AtomicU32, AtomicBool)>,
 }
 

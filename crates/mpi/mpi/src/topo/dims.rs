@@ -97,7 +97,7 @@ impl DimsSearch {
     }
 }
 
-/// Whether `side` to the power of `sides` is at least `product`.
+/// Returns whether `side` to the power of `sides` is at least `product`.
 fn reaches(side: u32, sides: usize, product: u32) -> bool {
     let mut power = 1u64;
     for _ in 0..sides.min(32) {

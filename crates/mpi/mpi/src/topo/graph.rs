@@ -90,7 +90,7 @@ pub struct DistGraph {
     pub sources: AdjacentRanks,
     /// Whither it sends.
     pub destinations: AdjacentRanks,
-    /// Whether weights were given (`MPI_Dist_graph_neighbors_count`).
+    /// True if weights were given (`MPI_Dist_graph_neighbors_count`).
     pub weighted: bool,
 }
 

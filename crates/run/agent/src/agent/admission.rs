@@ -20,7 +20,7 @@ pub(super) struct Admission {
     secret: RegistrationSecret,
     /// Both ends of a pipe into which nothing is written.
     lifeline: (OwnedFd, OwnedFd),
-    /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
+    /// True if there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
     room_for_pidfds: bool,
 }

@@ -310,7 +310,7 @@ impl Agent<'_> {
         }
     }
 
-    /// How an adopted rank ended, if that is known.
+    /// Returns how an adopted rank ended, if that is known.
     pub(super) fn adopted_end(&self, rank: u32) -> Option<ProcessExit> {
         self.adopted_role.as_ref()?;
         let member = self.ranks[rank].member?;
@@ -437,7 +437,7 @@ impl Agent<'_> {
         wait_for_output(std::io::stderr().as_fd());
     }
 
-    /// How to say how a rank ended that only its launcher knows.
+    /// Returns how to say how a rank ended that only its launcher knows.
     pub(super) fn unreported_cause(&self) -> String {
         match &self.adopted_role {
             Some(adopted) => format!("{} knows how", adopted.launcher),

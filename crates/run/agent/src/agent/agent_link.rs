@@ -15,7 +15,7 @@ use super::heartbeat::Heartbeat;
 use garonne_job::agent_messages::shows_ranks;
 use garonne_job::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
 
-/// How a line was lost.
+/// Way in which a line was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkLoss {
     /// The other side has ended the connection, as the system does for an agent that is killed.
@@ -55,7 +55,7 @@ pub(super) struct AgentLink {
     down_since: Option<Instant>,
     /// How many connections came before this one.
     turn: u32,
-    /// How it is lost, should it be.
+    /// Way in which it is lost, should it be.
     loss: LinkLoss,
 }
 
@@ -117,7 +117,7 @@ impl AgentLink {
         self.connection.fd()
     }
 
-    /// Whether there is no connection at the moment.
+    /// Returns whether there is no connection at the moment.
     pub fn is_down(&self) -> bool {
         self.down_since.is_some()
     }
@@ -128,13 +128,13 @@ impl AgentLink {
         self.down_since.filter(|_| self.connection.is_reset())
     }
 
-    /// How many connections came before this one.
+    /// Returns how many connections came before this one.
     pub fn turn(&self) -> u32 {
         self.turn
     }
 
-    /// Whether a message is not to be sent: what can be left out, where so much waits to leave
-    /// already, or nothing can leave.
+    /// Returns whether a message is not to be sent: what can be left out, where so much waits to
+    /// leave already, or nothing can leave.
     pub fn leaves_out(&self, message: &[u8]) -> bool {
         (self.is_down() || self.connection.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
     }
@@ -144,7 +144,7 @@ impl AgentLink {
         self.connection.waiting()
     }
 
-    /// How many messages have come.
+    /// Returns how many messages have come.
     pub fn received(&self) -> u32 {
         self.connection.received()
     }
@@ -200,7 +200,7 @@ impl AgentLink {
         }
     }
 
-    /// How it was lost, once it is.
+    /// Returns how it was lost, once it is.
     pub fn how_lost(&self) -> LinkLoss {
         self.loss
     }

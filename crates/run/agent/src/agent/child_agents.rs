@@ -44,8 +44,8 @@ pub(super) struct ChildAgents {
     end_ordered_at: Option<Instant>,
 }
 
-/// Whether an agent that was heard then, and told to end then, is not waited for in a job that has
-/// failed: it has had time to answer, and did not.
+/// Returns whether an agent that was heard then, and told to end then, is not waited for in a job
+/// that has failed: it has had time to answer, and did not.
 fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool {
     told.map_or(heard, |told| told.max(heard)) + limits::REMOTE_GRACE <= now
 }
@@ -159,7 +159,7 @@ impl ChildAgents {
         }
     }
 
-    /// Whether the link to a child has no connection at the moment.
+    /// Returns whether the link to a child has no connection at the moment.
     pub fn has_broken_link(&self) -> bool {
         self.links().any(AgentLink::is_down)
     }
@@ -368,7 +368,7 @@ impl ChildAgents {
         self.children.push(ChildAgent::new(node, Some(link)));
     }
 
-    /// Whether a node is known to have an agent that has found its parent.
+    /// Returns whether a node is known to have an agent that has found its parent.
     pub fn knows(&self, node: u32) -> bool {
         let child = self.children.iter().find(|branch| branch.node == node);
         child.map_or_else(

@@ -102,12 +102,12 @@ impl<'a> Context<'a> {
         agent_discovery::name_of(self.registration_socket.as_fd())
     }
 
-    /// Whether this agent reports to another one.
+    /// Returns whether this agent reports to another one.
     pub fn is_child(&self) -> bool {
         self.links.parent().is_some()
     }
 
-    /// Whether a rank, which another process names, runs on this host.
+    /// Returns whether a rank, which another process names, runs on this host.
     pub fn is_here(&self, rank: u32) -> bool {
         rank < self.job.size() && self.job.nodes.of(rank) == self.node
     }

@@ -65,7 +65,7 @@ impl CrashExaminations {
         self.examined.as_mut()?.program.as_mut()
     }
 
-    /// Whether a process is or was examined.
+    /// Returns whether a process is or was examined.
     pub fn is_examining(&self) -> bool {
         self.examined.is_some()
     }

@@ -23,9 +23,9 @@ pub(super) struct PendingFailure {
     failure: JobFailure,
 }
 
-/// Whether an agent is gone whose line was reset then: what started it has ended at the same time,
-/// and says that it ended by itself. What is on the way to a host may reset connections as well,
-/// but hardly has `docker exec` say how the agent ended.
+/// Returns whether an agent is gone whose line was reset then: what started it has ended at the
+/// same time, and says that it ended by itself. What is on the way to a host may reset connections
+/// as well, but hardly has `docker exec` say how the agent ended.
 fn is_gone(reset: Instant, (over, how): (Instant, ProcessExit)) -> bool {
     let long_before = reset.saturating_duration_since(over) > STARTER_BEFORE_LINE;
     !long_before && how != ProcessExit::Exit(SSH_LOST)

@@ -167,7 +167,7 @@ impl HangReports {
         self.stalls.take(said)
     }
 
-    /// Whether the job ends because of a signal once its verdict is there.
+    /// Returns whether the job ends because of a signal once its verdict is there.
     pub fn is_interrupt(&self) -> bool {
         let cause = self.looking.as_ref().map(|looking| looking.cause);
         matches!(cause, Some(HangReportReason::Interrupt { .. }))

@@ -48,7 +48,7 @@ impl Heartbeat {
             .min(self.looked + PING_EVERY)
     }
 
-    /// Whether the other side has been silent for too long.
+    /// Returns whether the other side has been silent for too long.
     pub fn is_over(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.looked);
         if since > AWAY {
@@ -58,7 +58,7 @@ impl Heartbeat {
         now >= self.heard + AGENT_SILENCE_MAX
     }
 
-    /// Whether this side has to say that it is there.
+    /// Returns whether this side has to say that it is there.
     pub fn must_speak(&self, now: Instant) -> bool {
         now >= self.said + PING_EVERY
     }

@@ -112,7 +112,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether addresses and ports are known.
+    /// Returns whether addresses and ports are known.
     pub fn are_known(&self) -> bool {
         self.exchanged.is_some()
     }

@@ -17,22 +17,22 @@ use garonne_job::settings::deadlock::DeadlockSetting;
 use garonne_links::process_tree;
 use garonne_links::sys;
 
-/// Whether this process has a terminal whose keys become signals.
+/// Returns whether this process has a terminal whose keys become signals.
 pub(super) fn has_terminal() -> bool {
     let flags =
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/dev/tty", flags, 0.into()).is_ok()
 }
 
-/// Whether a signal of the terminal does not reach a process.
+/// Returns whether a signal of the terminal does not reach a process.
 fn is_apart(pid: i32) -> bool {
     let group = rustix::process::Pid::from_raw(pid)
         .and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
     group.is_some_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Whether somebody could continue the launcher, a process of this group, if a key stopped it: a
-/// shell of its session. The kernel does not stop the others.
+/// Returns whether somebody could continue the launcher, a process of this group, if a key stopped
+/// it: a shell of its session. The kernel does not stop the others.
 fn can_be_continued(launcher: i32) -> bool {
     let of = |pid: i32| {
         let pid = rustix::process::Pid::from_raw(pid)?;

@@ -90,7 +90,7 @@ impl JobEnd {
         self.suspect.get_or_insert(rank);
     }
 
-    /// Whether another rank than this one is the first to fail.
+    /// Returns whether another rank than this one is the first to fail.
     pub fn suspects_other(&self, rank: Option<u32>) -> bool {
         self.suspect.is_some_and(|suspect| Some(suspect) != rank)
     }
@@ -105,7 +105,7 @@ impl JobEnd {
         self.held.take()
     }
 
-    /// Whether a failure is held back.
+    /// Returns whether a failure is held back.
     pub fn holds_failure(&self) -> bool {
         self.held.is_some()
     }
@@ -115,7 +115,7 @@ impl JobEnd {
         self.deadline
     }
 
-    /// Whether the time of the job has passed since this was last asked.
+    /// Returns whether the time of the job has passed since this was last asked.
     pub fn take_deadline(&mut self, now: Instant) -> bool {
         self.deadline.take_if(|due| *due <= now).is_some()
     }

@@ -25,7 +25,7 @@ use garonne_job::error::Result;
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
 
-/// How an agent begins.
+/// Way in which an agent begins.
 #[derive(Debug)]
 pub(crate) enum AgentStart {
     /// Nothing: it is the first, or the only one.
@@ -149,7 +149,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Whether this host has joined with a key.
+    /// Returns whether this host has joined with a key.
     pub(super) fn has_joined(&self) -> bool {
         self.ctx.links.parent().is_some_and(|up| up.has_joined())
     }

@@ -164,8 +164,8 @@ impl MissingRanks {
         .map_or(Participation::Open, Participation::Waits)
     }
 
-    /// Whether a process that no rank waits for (put into the background by a script that has
-    /// ended) may still register.
+    /// Returns whether a process that no rank waits for (put into the background by a script that
+    /// has ended) may still register.
     fn strangers_alive(ranks: &Ranks) -> bool {
         process_tree::children_of(rustix::process::getpid().as_raw_pid())
             .into_iter()

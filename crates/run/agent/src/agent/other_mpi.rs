@@ -26,7 +26,7 @@ use garonne_loader::object_file::ObjectFile;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OtherMpiProcess {
     pid: i32,
-    /// Whether the agent has started it, and not a wrapper.
+    /// True if the agent has started it, and not a wrapper.
     direct: bool,
     since: Instant,
     found: OtherMpiLibrary,
@@ -101,7 +101,7 @@ impl ElfCache {
     }
 }
 
-/// Whether a library of MPI may be called so: `libmpi.so.12`, `libmpich.so.12`,
+/// Returns whether a library of MPI may be called so: `libmpi.so.12`, `libmpich.so.12`,
 /// `libmpi_cray.so.12`, `libmpt.so`.
 fn is_named_as_mpi(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -118,7 +118,7 @@ fn mapped(maps: &str) -> Vec<&str> {
     paths
 }
 
-/// How long until the next look, so long after the ranks' start.
+/// Returns how long until the next look, so long after the ranks' start.
 fn pause(elapsed: Duration) -> Duration {
     match elapsed.as_millis() {
         0..1_000 => Duration::from_millis(25),
@@ -242,7 +242,7 @@ impl OtherMpiDetector {
         }
     }
 
-    /// Whether a process with another MPI runs for so long that it is what the rank is for.
+    /// Returns whether a process with another MPI runs for so long that it is what the rank is for.
     fn has_gone_on(&self, ranks: &Ranks, rank: u32, now: Instant) -> bool {
         let Some(sighting) = self.sightings.get(&rank) else {
             return false;

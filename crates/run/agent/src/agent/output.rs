@@ -58,7 +58,7 @@ pub(super) struct StreamId {
 #[derive(Clone, Copy, Debug)]
 struct ShownPrefix {
     voice: StreamId,
-    /// Whether the rank cannot finish it any more.
+    /// True if the rank cannot finish it any more.
     ended: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct OutputSink {
     broken: Option<Errno>,
     open: Option<ShownPrefix>,
     passing: Option<PartialLine>,
-    /// Whether some stream keeps whole lines back because of `output_routing`.
+    /// True if some stream keeps whole lines back because of `output_routing`.
     pub waited_for: bool,
     /// The rank that comes first when those that wait may go on.
     pub next_turn: u32,
@@ -208,7 +208,7 @@ impl OutputSink {
         self.passing.map(|passing| passing.voice.rank)
     }
 
-    /// Whether another's line is passing.
+    /// Returns whether another's line is passing.
     fn is_taken_from(&self, voice: StreamId) -> bool {
         self.passing.is_some_and(|passing| passing.voice != voice)
     }
@@ -227,7 +227,7 @@ impl OutputSink {
         }
     }
 
-    /// Whether those that wait may go on now.
+    /// Returns whether those that wait may go on now.
     pub fn is_turn_of_others(&self) -> bool {
         self.waited_for && self.passing.is_none()
     }
@@ -280,7 +280,7 @@ impl OutputSink {
     }
 }
 
-/// How lines are marked.
+/// Way in which lines are marked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineMarks {
     pub tags: OutputTags,
@@ -296,7 +296,7 @@ const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 pub(super) struct RankStream {
     /// Source of the bytes; `None` once it ended.
     pub source: Option<OutputSource>,
-    /// Whether the agent listens to it.
+    /// True if the agent listens to it.
     pub reading: bool,
     voice: StreamId,
     stamps: OutputTimes,
@@ -347,7 +347,7 @@ impl RankStream {
         Self { holding, ..self }
     }
 
-    /// Whether a traceback is held back.
+    /// Returns whether a traceback is held back.
     pub fn holds(&self) -> bool {
         self.holding
             .as_ref()
@@ -407,8 +407,8 @@ impl RankStream {
         }
     }
 
-    /// How many of `bytes` to pass on together with what waits: up to the last newline, or a whole
-    /// overlong line.
+    /// Returns how many of `bytes` to pass on together with what waits: up to the last newline, or
+    /// a whole overlong line.
     fn take_whole(&self, bytes: &[u8]) -> Option<usize> {
         let newline = bytes.iter().rposition(|&b| b == b'\n').map(|at| at + 1);
         newline.or(
@@ -417,7 +417,7 @@ impl RankStream {
         )
     }
 
-    /// Whether another rank's long line is passing; then this stream waits.
+    /// Returns whether another rank's long line is passing; then this stream waits.
     fn must_wait(&mut self, sink: &mut OutputSink) -> bool {
         if sink.is_taken_from(self.voice) {
             self.waits = true;
@@ -427,7 +427,7 @@ impl RankStream {
         self.waits
     }
 
-    /// Whether it waits with as much as it may hold: then nothing more is to be read.
+    /// Returns whether it waits with as much as it may hold: then nothing more is to be read.
     pub fn is_full(&self) -> bool {
         self.waits && self.line.len() >= LINE_BYTES_MAX
     }

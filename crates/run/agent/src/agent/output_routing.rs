@@ -149,7 +149,7 @@ fn create(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| fault(&error))
 }
 
-/// Whether both of our descriptors lead to one file.
+/// Returns whether both of our descriptors lead to one file.
 fn same_file() -> bool {
     let of = |fd| {
         rustix::fs::fstat(fd)
@@ -318,7 +318,7 @@ impl Output {
             .min()
     }
 
-    /// Whether the streams of a rank have ended.
+    /// Returns whether the streams of a rank have ended.
     pub fn has_ended(&self, rank: u32) -> bool {
         let slot = &self.streams[rank as usize];
         slot.out.source.is_none() && slot.err.source.is_none()

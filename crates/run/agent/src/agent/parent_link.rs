@@ -34,7 +34,7 @@ pub(super) struct ParentNetworks {
     pub disabled: Vec<IpNet>,
 }
 
-/// How a call to the agent above has gone on.
+/// Way in which a call to the agent above has gone on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReconnectStep {
     /// The call waits, or has failed.
@@ -118,7 +118,7 @@ impl ParentLink {
         self.address
     }
 
-    /// Whether this host has joined with a key.
+    /// Returns whether this host has joined with a key.
     pub fn has_joined(&self) -> bool {
         self.joined
     }
@@ -165,7 +165,7 @@ impl ParentLink {
         Ok(())
     }
 
-    /// Whether the start is ordered, and what came with the order has not been taken.
+    /// Returns whether the start is ordered, and what came with the order has not been taken.
     pub fn has_start_data(&self) -> bool {
         self.start_data.is_some()
     }

@@ -274,7 +274,7 @@ pub(super) fn raise_nofile() -> Option<(u64, u64)> {
         .then_some((soft, hard))
 }
 
-/// How many descriptors this process may have.
+/// Returns how many descriptors this process may have.
 pub(super) fn open_files_limit() -> u64 {
     rustix::process::getrlimit(Resource::Nofile)
         .current
@@ -360,13 +360,13 @@ impl PreparedProgram {
         }
     }
 
-    /// Whether its ranks may be worlds of one, of whichever MPI.
+    /// Returns whether its ranks may be worlds of one, of whichever MPI.
     pub(super) fn may_be_of_any_mpi(&self) -> bool {
         let said = self.env.iter().find(|(name, _)| name == ENV_SINGLETONS);
         said.is_some_and(|(_, said)| said == "1")
     }
 
-    /// Whether its ranks use TCP beside shared memory.
+    /// Returns whether its ranks use TCP beside shared memory.
     pub(super) fn uses_both_rails(&self) -> bool {
         let said = self
             .env

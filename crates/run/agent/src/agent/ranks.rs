@@ -42,7 +42,7 @@ pub(super) struct RankSlot {
 }
 
 impl RankSlot {
-    /// Whether the rank has ended well before it came to the world of this number.
+    /// Returns whether the rank has ended well before it came to the world of this number.
     pub fn missed(&self, epoch_of_member: Option<u32>, epoch: u32) -> bool {
         self.ended == Some(ProcessExit::Exit(0)) && epoch_of_member.is_none_or(|last| last < epoch)
     }
@@ -113,7 +113,7 @@ impl Ranks {
         self.slots.get_mut(rank as usize)
     }
 
-    /// Whether a rank was, or is to be, started on a node.
+    /// Returns whether a rank was, or is to be, started on a node.
     pub fn is_of(&self, rank: u32, node: u32) -> bool {
         self.get(rank).is_some_and(|slot| slot.node == node)
     }
@@ -133,7 +133,7 @@ impl Ranks {
         self.processes.iter()
     }
 
-    /// Whether no process has registered yet.
+    /// Returns whether no process has registered yet.
     pub fn none_registered(&self) -> bool {
         self.processes.is_empty()
     }
@@ -153,7 +153,7 @@ impl Ranks {
         &mut self.worlds
     }
 
-    /// Whether nothing of a rank runs any more.
+    /// Returns whether nothing of a rank runs any more.
     pub fn is_over(&self, slot: &RankSlot) -> bool {
         let gone = |index: u32| {
             let process = self.process(index);
@@ -162,7 +162,7 @@ impl Ranks {
         slot.ended.is_some() && slot.member.is_none_or(gone)
     }
 
-    /// Whether nothing of any rank runs any more, and all is known of their ends.
+    /// Returns whether nothing of any rank runs any more, and all is known of their ends.
     pub fn all_over(&self) -> bool {
         self.slots
             .iter()
@@ -233,7 +233,7 @@ impl Ranks {
         }
     }
 
-    /// How a registered process behind a wrapper ended, as far as the kernel says it.
+    /// Returns how a registered process behind a wrapper ended, as far as the kernel says it.
     pub fn end_reported_by(&self, index: u32) -> Option<ProcessExit> {
         let member = &self.processes[index as usize];
         // Once its wrapper is gone it is a child of ours.

@@ -56,7 +56,7 @@ impl Relays {
         }
     }
 
-    /// Whether this node has neither of two ranks, which are on two others.
+    /// Returns whether this node has neither of two ranks, which are on two others.
     fn is_possible_rendezvous(&self, ctx: &Context<'_>, call: ReverseConnectRequest) -> bool {
         ctx.nodes_of(call)
             .is_some_and(|(from, to)| from != to && ![from, to].contains(&ctx.node))

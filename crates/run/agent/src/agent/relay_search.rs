@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use garonne_job::limits::{RENDEZVOUS_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 
-/// How often it is looked for a place to meet in a round: at the job's own host, and at others.
+/// Number of times that it is looked for a place to meet in a round: at the job's own host, and at
+/// others.
 const RENDEZVOUS_HOSTS: u32 = 2;
 
 /// What to search for next.
@@ -43,7 +44,7 @@ struct SearchedPair {
     last: Instant,
     /// All other nodes have been asked.
     asked: Option<Instant>,
-    /// How often they were, in this case.
+    /// Number of times that they were, in this case.
     rounds: u32,
     /// A host has answered since the search began.
     found: bool,
@@ -104,7 +105,7 @@ impl RelaySearch {
         }
     }
 
-    /// Whether two nodes were told just now where to meet.
+    /// Returns whether two nodes were told just now where to meet.
     pub(super) fn is_settled(&self, two: (u32, u32), now: Instant) -> bool {
         let lately = self.settled.get(&ordered(two));
         lately.is_some_and(|settled| now < *settled + WAY_FORGETS)

@@ -128,7 +128,7 @@ impl PendingPairs {
         self.0.remove(&nodes);
     }
 
-    /// Whether a call that comes is kept here.
+    /// Returns whether a call that comes is kept here.
     fn keeps(&mut self, nodes: (u32, u32), now: Instant) -> bool {
         self.0.get_mut(&nodes).map(|came| *came = now).is_some()
     }

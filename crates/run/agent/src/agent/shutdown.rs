@@ -21,13 +21,13 @@ use garonne_links::process_tree::{self, signal_name};
 pub(super) struct JobFailure {
     code: i32,
     line: String,
-    /// Whether the rank had finalised MPI: then the others get time to finalise as well.
+    /// True if the rank had finalised MPI: then the others get time to finalise as well.
     finalized: bool,
     /// The rank, if it is known here.
     rank: Option<u32>,
 }
 
-/// Whether a signal to the launcher ends the job; others are passed on.
+/// Returns whether a signal to the launcher ends the job; others are passed on.
 pub(super) fn ends_jobs(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
@@ -76,8 +76,8 @@ impl Agent<'_> {
         Ok(close.then(|| self.close_output()))
     }
 
-    /// Whether what ranks recorded is still read and passed on; those that have not ended are
-    /// killed before.
+    /// Returns whether what ranks recorded is still read and passed on; those that have not ended
+    /// are killed before.
     fn wait_for_records(&mut self, now: Instant) -> bool {
         let Some(until) = self.snapshots.keep(now) else {
             return false;
@@ -90,9 +90,9 @@ impl Agent<'_> {
         true
     }
 
-    /// Whether nothing more is to come: no rank's output, of other hosts' ranks at the first agent
-    /// alone, which alone hears it; and no process, of which the commands that started agents end
-    /// with these.
+    /// Returns whether nothing more is to come: no rank's output, of other hosts' ranks at the
+    /// first agent alone, which alone hears it; and no process, of which the commands that started
+    /// agents end with these.
     fn nothing_left(&self) -> bool {
         let ranks = 0..self.ranks.count();
         let mut heard = ranks.filter(|rank| !self.ctx.is_child() || self.ctx.is_here(*rank));
@@ -440,7 +440,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Whether the job ends already, or its end was asked for: failures do not count any more.
+    /// Returns whether the job ends already, or its end was asked for: failures do not count any
+    /// more.
     pub(super) fn has_cause(&self) -> bool {
         self.ctx.is_ending || self.hang_reports.is_interrupt()
     }
@@ -552,7 +553,7 @@ fn describe(ended: ProcessExit) -> (&'static str, String) {
     }
 }
 
-/// Whether a program is an interpreter of Python, by its name.
+/// Returns whether a program is an interpreter of Python, by its name.
 pub(super) fn is_python(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
     name.starts_with("python") || name.starts_with("pypy")

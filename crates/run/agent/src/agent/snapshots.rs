@@ -93,7 +93,7 @@ impl QueryConnection {
         }
     }
 
-    /// Whether nobody is at the other end any more.
+    /// Returns whether nobody is at the other end any more.
     fn has_left(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let ends = PollFlags::HUP | PollFlags::ERR;
@@ -112,8 +112,8 @@ impl QueryConnection {
         }
     }
 
-    /// Whether it has taken all that there is. What cannot be handed over is left out: it may have
-    /// gone.
+    /// Returns whether it has taken all that there is. What cannot be handed over is left out: it
+    /// may have gone.
     fn hand_over(&mut self) -> bool {
         while let Some((node, look)) = self.answers.front() {
             if let Some(file) = file_of(look) {
@@ -206,7 +206,7 @@ impl Snapshots {
         (until > now).then_some(until)
     }
 
-    /// Whether it has waited so: longer than for anything else.
+    /// Returns whether it has waited so: longer than for anything else.
     pub fn has_kept(&self) -> bool {
         self.deadline.is_some()
     }

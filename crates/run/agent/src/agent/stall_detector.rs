@@ -88,7 +88,7 @@ impl StallDetector {
     }
 }
 
-/// What comes of a job whose ranks are proven to wait for each other.
+/// Returns what comes of a job whose ranks are proven to wait for each other.
 pub(super) fn deadlock_answer(ctx: &Context<'_>) -> DeadlockSetting {
     answer(&ctx.job.setting(ENV_DEADLOCK)).unwrap_or_default()
 }

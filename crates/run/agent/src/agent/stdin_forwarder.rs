@@ -62,7 +62,7 @@ struct StdinReader {
 }
 
 impl StdinForwarder {
-    /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
+    /// Returns whether a rank of this host reads the launcher's input by a pipe of this agent's.
     fn reads_stdin(ctx: &Context<'_>, rank: u32) -> bool {
         ctx.job.stdin.is_read_by(rank) && (ctx.is_child() || ctx.job.stdin == StdinReaders::All)
     }

@@ -17,8 +17,8 @@ use garonne_links::sys;
 /// some time before.
 const TAKEN_FOR_GONE: Duration = AGENT_SILENCE_MAX.saturating_sub(PING_EVERY.saturating_mul(2));
 
-/// How long a standstill explains that lines to other hosts have ended: their ends are read as soon
-/// as the agent goes on.
+/// Time that a standstill explains that lines to other hosts have ended: their ends are read as
+/// soon as the agent goes on.
 const EXPLAINS: Duration = PING_EVERY;
 
 /// Times of the agent's own turns, by which it notices that it was stopped.

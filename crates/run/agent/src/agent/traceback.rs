@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use garonne_job::limits::{TRACEBACK_BYTES_MAX, TRACEBACK_WAIT};
 
-/// How CPython begins one.
+/// Way in which CPython begins one.
 const HEADER: &[u8] = b"Traceback (most recent call last):";
 /// Exception that mpi4py raises where a peer has ended: never the cause of a failure.
 const CONSEQUENCE: &str = "mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED";
@@ -54,12 +54,12 @@ impl HeldTraceback {
         None
     }
 
-    /// Whether there is anything.
+    /// Returns whether there is anything.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Whether no more is held.
+    /// Returns whether no more is held.
     pub fn is_full(&self) -> bool {
         self.text.len() > TRACEBACK_BYTES_MAX
     }

@@ -218,7 +218,7 @@ impl TreeLinks {
         }
     }
 
-    /// Whether all agents are there, or have said that they are.
+    /// Returns whether all agents are there, or have said that they are.
     pub fn are_connected(&self) -> bool {
         match (&self.parent, &self.children) {
             (Some(up), _) => up.has_start_data(),
@@ -228,14 +228,14 @@ impl TreeLinks {
         }
     }
 
-    /// Whether a node is known to have an agent that has found its parent.
+    /// Returns whether a node is known to have an agent that has found its parent.
     pub fn has_connected(&self, node: u32) -> bool {
         self.children
             .as_ref()
             .is_some_and(|below| below.knows(node))
     }
 
-    /// Whether nothing runs below, as far as can be known.
+    /// Returns whether nothing runs below, as far as can be known.
     pub fn is_done_below(&self) -> bool {
         self.children.as_ref().is_none_or(|below| below.is_done())
     }

@@ -216,7 +216,7 @@ impl Worlds {
         self.0.len()
     }
 
-    /// Whether no rank has registered yet.
+    /// Returns whether no rank has registered yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -30,7 +30,7 @@ use garonne_links::sys::{self, SignalFd};
 pub struct ExpectedHosts {
     /// How many hosts are to come.
     pub hosts: u32,
-    /// How long they have.
+    /// Time that they have.
     pub patience: Duration,
     /// The port to listen at; 0: any.
     pub port: u16,
@@ -54,7 +54,7 @@ struct JoinPort {
     patience: Duration,
 }
 
-/// How the waiting ended.
+/// Way in which the waiting ended.
 #[derive(Debug)]
 pub enum JoinResult {
     /// All are here.

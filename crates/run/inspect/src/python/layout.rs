@@ -8,16 +8,16 @@ use crate::process_memory::ProcessMemory;
 /// Bytes of a frame that are read: its header, of all versions.
 pub const FRAME_BYTES: usize = 112;
 
-/// Where a thread's state names its innermost frame.
+/// Place where a thread's state names its innermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurrentFrame {
     /// At this offset.
     At(u64),
     /// In a structure that the state points to.
     Through {
-        /// Where the state points to the structure.
+        /// Place where the state points to the structure.
         holder: u64,
-        /// Where the structure points to the frame.
+        /// Place where the structure points to the frame.
         offset: u64,
     },
 }
@@ -28,8 +28,8 @@ pub struct FrameLayout {
     pub code: u64,
     pub previous: u64,
     pub instruction: u64,
-    /// Where the owner is said, and from which value on it is the interpreter itself: such frames
-    /// are no function's.
+    /// Place where the owner is said, and from which value on it is the interpreter itself: such
+    /// frames are no function's.
     pub owner: Option<(u64, u8)>,
 }
 
@@ -146,7 +146,7 @@ const V3_12: PythonLayout = PythonLayout {
 /// First bytes of `_Py_DebugOffsets`.
 const COOKIE: [u8; 8] = *b"xdebugpy";
 
-/// Where `_Py_DebugOffsets` of a version says what is needed.
+/// Place where `_Py_DebugOffsets` of a version says what is needed.
 struct DebugOffsets {
     thread: u64,
     frame: u64,

@@ -66,7 +66,7 @@ fn is_an_order(order: &AgentCommand) -> bool {
     }
 }
 
-/// Whether a report is of a kind that every version has.
+/// Returns whether a report is of a kind that every version has.
 fn is_a_report(report: &AgentReport) -> bool {
     match report {
         AgentReport::Ready(_)

@@ -14,7 +14,7 @@ pub struct RankExit {
     pub rank: u32,
     /// Process of the rank on its host.
     pub process: i32,
-    /// How it ended.
+    /// Way in which it ended.
     pub ended: ProcessExit,
     /// For how long it ran.
     pub ran_ms: u64,

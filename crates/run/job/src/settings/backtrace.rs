@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Whether a crashed rank is examined before it ends.
 pub const ENV_BACKTRACE: &str = "GARONNE_BACKTRACE";
 
-/// Whether [`ENV_BACKTRACE`] asks for it.
+/// Returns whether [`ENV_BACKTRACE`] asks for it.
 ///
 /// # Errors
 /// It may not say that.

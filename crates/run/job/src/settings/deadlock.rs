@@ -21,7 +21,7 @@ pub enum DeadlockSetting {
     Off,
 }
 
-/// Whether the setting may say this.
+/// Returns whether the setting may say this.
 ///
 /// # Errors
 /// It may not; what there is.

@@ -88,7 +88,7 @@ pub fn read_by_ranks(several: bool) -> impl Iterator<Item = &'static str> {
     OF_ONE_HOST.into_iter().chain(more)
 }
 
-/// Whether one of these settings may say this.
+/// Returns whether one of these settings may say this.
 ///
 /// # Errors
 /// It may not; what there is.

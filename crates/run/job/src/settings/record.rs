@@ -11,7 +11,7 @@ pub const ENV_RECORD: &str = "GARONNE_RECORD";
 /// Values of [`ENV_RECORD`].
 pub const RECORD: [&str; 2] = ["on", "off"];
 
-/// Whether a rank records, by what the setting says.
+/// Returns whether a rank records, by what the setting says.
 ///
 /// # Errors
 /// It may not say this; what there is.

@@ -18,7 +18,7 @@ pub fn wished() -> Result<usize> {
     std::env::var_os(ENV_SHARDS).map_or(Ok(SHARDS_MAX), |said| wished_by(&said))
 }
 
-/// How many this says.
+/// Returns how many this says.
 pub fn wished_by(said: &OsStr) -> Result<usize> {
     wish(&said.to_string_lossy()).ok_or_else(|| {
         Error::misuse(

@@ -10,7 +10,7 @@ use crate::wait_report::{ASKS_SHOWN, OPERATION_WORDS, POLL_PLACES, operation, op
 /// A thread that polls, and the calls by which it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollingThread {
-    /// How often it has looked in vain.
+    /// Number of times that it has looked in vain.
     pub looks: u64,
     /// For how long, in nanoseconds.
     pub for_ns: u64,

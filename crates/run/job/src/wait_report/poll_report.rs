@@ -50,7 +50,7 @@ pub struct PollReport {
     pub since_ns: u64,
     /// When it told this, likewise.
     pub told_ns: u64,
-    /// How often it had looked in vain by then.
+    /// Number of times that it had looked in vain by then.
     pub told_looks: u64,
 }
 
@@ -148,7 +148,7 @@ impl Drop for PollSlot {
 }
 
 impl WaitReportCopy {
-    /// How often each thread has looked in vain, by its place; 0: it shows nothing.
+    /// Returns how often each thread has looked in vain, by its place; 0: it shows nothing.
     pub fn looks(&self) -> [u64; POLL_PLACES] {
         std::array::from_fn(|place| {
             let at = super::POLLS_FROM + place * PLACE_WORDS + LOOKS;

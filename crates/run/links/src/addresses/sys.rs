@@ -22,7 +22,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether it has a link now, as far as its driver can say.
+    /// Returns whether it has a link now, as far as its driver can say.
     pub fn is_linked(&self) -> bool {
         let asked = socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
         let linked = asked.and_then(|socket| has_link(&socket, &self.name));
@@ -62,7 +62,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     }
 }
 
-/// Whether an interface has a link, if its driver can say.
+/// Returns whether an interface has a link, if its driver can say.
 fn has_link(socket: &OwnedFd, name: &str) -> Option<bool> {
     /// `SIOCETHTOOL` and `ETHTOOL_GLINK` of linux/sockios.h and linux/ethtool.h.
     const ETHTOOL: libc::c_ulong = 0x8946;

@@ -123,7 +123,7 @@ fn measure(args: &BenchTasksArgs) -> Result<BenchReport, Error> {
     Ok(report)
 }
 
-/// How many cores poll in each measurement: ever twice as many, and all.
+/// Returns how many cores poll in each measurement: ever twice as many, and all.
 fn cores_polling(cores: usize) -> impl Iterator<Item = usize> {
     let more = move |polling: &usize| (*polling < cores).then(|| (polling * 2).min(cores));
     std::iter::successors((cores > 0).then_some(1), more)

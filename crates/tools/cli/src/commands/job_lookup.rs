@@ -83,7 +83,7 @@ pub struct RunningJobs {
 
 /// How many agents are asked side by side: each may take a second to find out that nobody answers.
 const ASKED_AT_ONCE: usize = 64;
-/// How long agents are asked. Anybody on the machine can bind any number of names that look like
+/// Time that agents are asked. Anybody on the machine can bind any number of names that look like
 /// those of agents.
 const ASKING: Duration = Duration::from_secs(4);
 

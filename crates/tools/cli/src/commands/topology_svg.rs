@@ -15,7 +15,7 @@ pub struct TopologyBox {
     pub label: String,
     /// Lines below the label: memory and devices, the ranks that run there.
     pub lines: Vec<String>,
-    /// How it is to look.
+    /// Way in which it is to look.
     pub fill: BoxFill,
     /// Boxes inside this one.
     pub parts: Vec<TopologyBox>,
@@ -61,7 +61,8 @@ struct SizedBox<'a> {
     parts: Vec<SizedBox<'a>>,
 }
 
-/// How many of `count` equal cells to put side by side: a landscape about twice as wide as high.
+/// Returns how many of `count` equal cells to put side by side: a landscape about twice as wide as
+/// high.
 fn columns(count: usize) -> usize {
     (1..=count)
         .find(|columns| columns * columns >= 2 * count)

@@ -52,7 +52,7 @@ pub struct TuneNetworkArgs {
 struct NetworkFindings {
     host: String,
     networks: Vec<MeasuredNetwork>,
-    /// Where that is kept, or why not; neither: it was not to be.
+    /// Place where that is kept, or why not; neither: it was not to be.
     kept: Option<String>,
     failed: Option<String>,
 }

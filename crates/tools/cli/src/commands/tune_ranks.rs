@@ -37,7 +37,7 @@ const RECEIVER: u32 = 0;
 
 /// Steps of the measurement: the lengths.
 pub const STEPS: usize = LENGTHS.len();
-/// How the receiver begins a line on standard error that says which length comes next.
+/// Way in which the receiver begins a line on standard error that says which length comes next.
 const STEP: &str = "step: ";
 
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.

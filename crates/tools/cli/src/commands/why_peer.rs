@@ -43,7 +43,7 @@ struct PeerPath {
     transport: PathTransport,
     /// For a peer of this host, what each of both paths brings, if both are in use.
     both_paths: Vec<ConnectionEntry>,
-    /// How often a strategy that was loaded was asked about it.
+    /// Number of times that a strategy that was loaded was asked about it.
     answers: Option<[DecisionCounts; 3]>,
 }
 
@@ -74,7 +74,7 @@ struct PeerPaths {
     followed: Option<ActiveStrategy>,
 }
 
-/// How long a connection whose rate the transport does not measure, since there is no other to
+/// Time that a connection whose rate the transport does not measure, since there is no other to
 /// compare with, is watched for it.
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 

@@ -108,7 +108,7 @@ pub fn collective(wait: &WaitInfo) -> Option<ActiveCollective> {
     ActiveCollective::of(wait.comm, wait.tag)
 }
 
-/// How far a rank of this host has come on each of its communicators.
+/// Returns how far a rank of this host has come on each of its communicators.
 pub fn entered(pid: u32, book: &WaitReportCopy) -> Vec<CollectivesEntered> {
     let of = |number| {
         let known = book.communicator(number)?;

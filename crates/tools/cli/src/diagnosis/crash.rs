@@ -33,7 +33,7 @@ const RUNTIME: [&str; 11] = [
     "python3",
 ];
 
-/// Where every program begins.
+/// Place where every program begins.
 const START: [&str; 2] = ["_start", "__libc_start_main"];
 
 /// Prints where thread and signal of `crash` (a [`CrashReport`] as a word) are in process `pid`.

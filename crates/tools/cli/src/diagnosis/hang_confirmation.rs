@@ -4,7 +4,7 @@ use garonne_job::layout::RankState;
 
 use super::rank_waits::RankView;
 
-/// How long a rank has waited for the same thing: 10 s, less what a look takes.
+/// Time that a rank has waited for the same thing: 10 s, less what a look takes.
 const WAITED_NS: u64 = 9_500_000_000;
 
 /// Returns whether a rank has waited for long, and no other thread of its program can act.

@@ -41,7 +41,7 @@ pub struct Diagnosis {
     /// Hosts that have not said what their ranks show.
     pub silent_hosts: Vec<SilentHost>,
     mismatch: Option<String>,
-    /// Where ranks of this host are by their stacks, a line each.
+    /// Place where ranks of this host are by their stacks, a line each.
     places: Vec<String>,
     verdict: HangVerdict,
     /// The conclusion if ranks that poll did nothing else, where that is worse.

@@ -179,7 +179,7 @@ impl RankReader<'_> {
         }
     }
 
-    /// Where operations were started, where several threads of a rank wait.
+    /// Returns where operations were started, where several threads of a rank wait.
     fn operation_places(
         &mut self,
         rank: &RankSnapshot,
@@ -197,7 +197,7 @@ impl RankReader<'_> {
             .collect()
     }
 
-    /// Where messages were sent that nobody has asked for.
+    /// Returns where messages were sent that nobody has asked for.
     fn senders(
         &mut self,
         rank: &RankSnapshot,
@@ -215,7 +215,7 @@ impl RankReader<'_> {
             .collect()
     }
 
-    /// Where receives from any source took what operations wait for; nothing if none did.
+    /// Returns where receives from any source took what operations wait for; nothing if none did.
     fn takers(
         &mut self,
         rank: &RankSnapshot,
@@ -295,7 +295,7 @@ impl RankReader<'_> {
         }))
     }
 
-    /// Where in the program a rank waits, also where its process is gone.
+    /// Returns where in the program a rank waits, also where its process is gone.
     fn place_of_wait(&mut self, rank: &RankSnapshot, site: u64) -> Option<String> {
         let objects = match rank.process {
             None | Some('Z' | 'X') => self.client.objects(rank.rank),

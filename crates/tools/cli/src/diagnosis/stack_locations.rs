@@ -14,7 +14,7 @@ use crate::commands::job_lookup::RankSnapshot;
 const EXAMINED_MAX: usize = 16;
 /// Functions that are named of a rank, the innermost first.
 const FUNCTIONS_NAMED: usize = 3;
-/// Where every program begins.
+/// Place where every program begins.
 const START: &str = "_start";
 /// The library whose functions are not the program's.
 const RUNTIME: &str = "libmpi_abi";
@@ -73,7 +73,7 @@ fn is_python(pid: u32) -> bool {
             .is_ok_and(|maps| maps.contains("libpython"))
 }
 
-/// Where a rank's first thread is; `None` where nothing more is known than MPI says.
+/// Returns where a rank's first thread is; `None` where nothing more is known than MPI says.
 fn place(rank: &RankSnapshot, polls: &[PollingThread]) -> Option<String> {
     let process = examine(rank.pid, false).ok()?;
     match &rank.wait {

@@ -11,7 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a client has to send its request, and to take the answer.
+/// Time that a client has to send its request, and to take the answer.
 pub const REQUEST_WAIT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
 /// Connections at one time.
 pub const CONNECTIONS_MAX: usize = 32;

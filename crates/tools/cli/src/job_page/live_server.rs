@@ -26,7 +26,7 @@ use crate::recording::{Recording, RecordingOutputs};
 const EVERY: Duration = Duration::from_secs(1);
 /// For so long after the last request somebody is taken to look.
 const LOOKED: Duration = Duration::from_secs(5);
-/// How often ranks are asked to go on recording.
+/// Number of times that ranks are asked to go on recording.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 /// While nobody looks.
 const IDLE: Duration = Duration::from_millis(100);

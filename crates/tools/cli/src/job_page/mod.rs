@@ -32,7 +32,7 @@ const AWAITED_DRAWN: usize = 3;
 /// Characters that a rank's box has room for.
 const BRIEF_MAX: usize = 13;
 
-/// How each page begins, by which an earlier one is known.
+/// Returns how each page begins, by which an earlier one is known.
 pub fn beginning() -> &'static [u8] {
     TEMPLATE
         .split("@TITLE@")

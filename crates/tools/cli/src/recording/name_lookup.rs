@@ -17,7 +17,7 @@ const _: () = assert!(
     "a timeline finds the communicator of a context"
 );
 
-/// How to find names for the ranks of one world.
+/// Way to find names for the ranks of one world.
 #[derive(Default)]
 pub struct WorldNames {
     resolver: SymbolResolver,

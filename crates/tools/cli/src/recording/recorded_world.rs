@@ -35,7 +35,7 @@ struct RecordedRank {
 /// One world of a job that is recorded. Owns the reader of its trace rings and the names of its
 /// ranks.
 pub struct RecordedWorld {
-    /// Where the ranks record.
+    /// Place where the ranks record.
     pub reader: TraceReader,
     /// Ranks of the world on this host.
     local_ranks: Vec<u32>,

@@ -55,11 +55,11 @@ impl ClockOffset {
     }
 }
 
-/// How often clocks are compared again: quartz of two hosts goes some ten microseconds apart in a
-/// second.
+/// Number of times that clocks are compared again: quartz of two hosts goes some ten microseconds
+/// apart in a second.
 const CLOCK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long hosts have to say what their clocks show, each time.
+/// Time that hosts have to say what their clocks show, each time.
 const CLOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// Compares the clocks of other hosts, of these nodes, with this one's, so many times.
@@ -118,7 +118,7 @@ struct RecordingHost {
     ranks: Vec<u32>,
     reader: EventReader,
     clock: ClockOffset,
-    /// How its clock was last found.
+    /// Way in which its clock was last found.
     last_clock: ClockOffset,
     heard: Instant,
     state: HostRecordingState,

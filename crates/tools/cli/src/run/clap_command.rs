@@ -219,7 +219,7 @@ pub fn is_in_program(words: &[OsString]) -> bool {
     in_program
 }
 
-/// How many words behind an option are its values.
+/// Returns how many words behind an option are its values.
 fn values_behind(entry: &OptionSpec, next: Option<&OsString>) -> usize {
     match entry.action {
         OptionAction::Accept(count, _) => usize::from(count),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::overwrite_check::may_replace;
 
-/// How each of these documents begins, by which an earlier one is known.
+/// Way in which each of these documents begins, by which an earlier one is known.
 const BEGINNING: &[u8] = b"{\n  \"made_by\": \"garonne run\"";
 
 /// A document that is written when the job is over.

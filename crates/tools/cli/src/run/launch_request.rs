@@ -64,23 +64,23 @@ pub struct JobOrder {
     pub hosts: Vec<HostSpec>,
     /// In which order they take ranks.
     pub mapping: HostOrder,
-    /// Where to put the ranks.
+    /// Place where to put the ranks.
     pub policy: Policy,
     /// When to colour.
     pub colour: ColorWhen,
     /// Print where the ranks run.
     pub report_bindings: bool,
-    /// Where to write the launcher's process id: `-`, `+` (standard error), or a file.
+    /// Place where to write the launcher's process id: `-`, `+` (standard error), or a file.
     pub report_pid: Option<PathBuf>,
     /// The CPUs that the job may use, of those that we may.
     pub cpus: Option<CpuSet>,
     /// Name of the job.
     pub name: Option<String>,
-    /// Where metrics are served.
+    /// Place where metrics are served.
     pub metrics: Option<SocketAddr>,
     /// The host of each rank, where a rank file names them.
     pub rank_file: Option<RankFile>,
-    /// Where to write how the job ended.
+    /// Place where to write how the job ended.
     pub json: Option<PathBuf>,
     /// Traces to record.
     pub tracing: TraceOptions,

@@ -166,7 +166,8 @@ impl CommandLineParser<'_> {
         }
     }
 
-    /// Where the words end: what took the last of them, if it was an option that has a value.
+    /// Returns where the words end: what took the last of them, if it was an option that has a
+    /// value.
     fn no_program(&self) -> UsageError {
         let usage = "(usage: garonne run -n N PROGRAM [ARGS])";
         match &self.taken {

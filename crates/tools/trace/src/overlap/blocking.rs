@@ -158,8 +158,8 @@ impl BlockingWaits {
     }
 }
 
-/// How long a call waited for a partner that came at this moment; 0 if that is too little to
-/// matter.
+/// Returns how long a call waited for a partner that came at this moment; 0 if that is too little
+/// to matter.
 fn lateness(during: Interval, partner: u64) -> u64 {
     let late = partner.min(during.end).saturating_sub(during.begin);
     if late >= LATE_NS { late } else { 0 }

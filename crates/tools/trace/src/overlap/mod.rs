@@ -61,7 +61,7 @@ struct RankOverlap {
     open: HashMap<u64, OpenOperation>,
     /// The collectives among them.
     collectives: Vec<u64>,
-    /// Where collectives were started: context and place.
+    /// Place where collectives were started: context and place.
     of_collectives: HashSet<(u32, SharedName)>,
     background: ProgressMode,
 }

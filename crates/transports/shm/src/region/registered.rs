@@ -31,7 +31,7 @@ const REGISTERED_MAX: usize = REGIONS / 2;
 
 const STALE: Error = Error::Misuse("the key is stale: its region was deregistered");
 
-/// Where a registered region lies.
+/// Place where a registered region lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At this address of its owner.

@@ -540,7 +540,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     assert!(pair.sender.send_small(&small(others[1])) && pair.on_track(&small(others[1])));
 }
 
-/// Where the receiver last got a message of this tag by a receive from any source.
+/// Returns where the receiver last got a message of this tag by a receive from any source.
 fn taken_from_any(pair: &Pair, tag: i32) -> Option<u64> {
     let ring = pair.receiver.events().address() as u64;
     let (found, origin) = events::taken_from_any(ring, (0, CONTEXT, Some(tag)), own_memory)?;

@@ -6,7 +6,7 @@ use garonne_sync::shm::Segment;
 use std::cell::Cell;
 
 thread_local! {
-    /// How often the calling thread asked whether a peer is gone.
+    /// Number of times that the calling thread asked whether a peer is gone.
     pub static ASKED: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -374,7 +374,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
 struct OneWay {
     secret: Secret,
     hole: ClosedPort,
-    /// Where each listens.
+    /// Place where each listens.
     at: [SocketAddr; 2],
     ports: [TcpListener; 2],
 }

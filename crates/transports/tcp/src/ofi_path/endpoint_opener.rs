@@ -40,7 +40,7 @@ impl OfiSetting {
     }
 }
 
-/// Where the kernel lists devices of fast networks.
+/// Place where the kernel lists devices of fast networks.
 const DEVICES: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
 
 fn has_device() -> bool {

@@ -95,7 +95,7 @@ impl Crowd {
         }
     }
 
-    /// How many come in.
+    /// Returns how many come in.
     fn open(&mut self, now: Instant) -> usize {
         let mut came = 0;
         self.door.open(now, &mut |_, _| {

@@ -55,7 +55,7 @@ impl PeerDirectory for Book {
 struct Between {
     relay: Relay,
     secret: Secret,
-    /// Where ranks listen, for their agents alone.
+    /// Place where ranks listen, for their agents alone.
     at: Vec<SocketAddr>,
     asks: Asks,
     calls: Vec<ChannelConnect>,

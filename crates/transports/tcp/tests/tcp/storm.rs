@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Where one rank finds the others.
+/// Place where one rank finds the others.
 struct Map {
     /// By peer and line.
     addresses: Vec<Vec<SocketAddr>>,

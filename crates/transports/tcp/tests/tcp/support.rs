@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where everybody listens: by the first network, and by further ones, if there are any.
+/// Place where everybody listens: by the first network, and by further ones, if there are any.
 pub struct Book(pub Vec<Vec<SocketAddr>>, pub Vec<Vec<SocketAddr>>);
 
 impl PeerDirectory for Book {

@@ -48,7 +48,7 @@ const BLOB_AT: usize = 24;
 /// Two of them are shown at once where results are lent as well.
 const _: () = assert!(2 * SHOWN_BYTES <= CELL_BYTES);
 
-/// How a member's reading went, as it says it to the others.
+/// Way in which a member's reading went, as it says it to the others.
 const READ: u8 = 1;
 const REFUSED: u8 = 2;
 const FAILED: u8 = 3;

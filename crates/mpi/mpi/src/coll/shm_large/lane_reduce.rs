@@ -263,7 +263,7 @@ pub(in crate::coll) struct OperandRoom {
 pub(in crate::coll) struct Operands {
     pub me: u32,
     pub members: Range<u32>,
-    /// Where the own operand is, and where the result goes if it is wanted.
+    /// Place where the own operand is, and where the result goes if it is wanted.
     pub ends: (UserMem, Option<UserMem>),
 }
 
@@ -307,13 +307,14 @@ impl Operands {
     }
 }
 
-/// How a lane is divided for a reduction: contributions first, then the results of the own slice.
+/// Way in which a lane is divided for a reduction: contributions first, then the results of the own
+/// slice.
 pub(super) struct LaneLayout {
     /// Elements of a slice.
     pub(super) each: u64,
     /// Bytes of an element.
     size: u64,
-    /// Where results begin.
+    /// Place where results begin.
     results: u64,
 }
 

@@ -72,14 +72,14 @@ fn share(lane: usize, members: u32, block: u64) -> u64 {
 /// Parts of lanes for different members begin on lines of their own.
 const LINE: usize = 64;
 
-/// Whether an all-to-all of blocks up to `block` bytes is worth its meetings.
+/// Returns whether an all-to-all of blocks up to `block` bytes is worth its meetings.
 fn suits_alltoall(lane: usize, members: u32, block: u64) -> bool {
     let piece = share(lane, members, block);
     let few = block.div_ceil(piece.max(1)) <= limit::LANE_ROUNDS_SHORT;
     block > 0 && piece > 0 && (few || piece >= limit::LANE_PIECE_SHORT)
 }
 
-/// Whether the elements are combined by a predefined operation and lie without gaps.
+/// Returns whether the elements are combined by a predefined operation and lie without gaps.
 pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
     let size = r.shape().size();
     r.shape().extent() == size as i64
@@ -130,7 +130,7 @@ impl LargeOp<'_> {
         })
     }
 
-    /// Whether lanes of `lane` bytes suit it.
+    /// Returns whether lanes of `lane` bytes suit it.
     fn suits(&self, lane: usize, members: u32) -> bool {
         let combines = |r| is_plain(r) && slots(lane, members, r.shape().size()).each > 0;
         match self {

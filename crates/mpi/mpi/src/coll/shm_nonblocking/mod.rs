@@ -354,7 +354,7 @@ impl SlotUse<'_> {
         self.ctx.trace_move(bytes, act)
     }
 
-    /// Whether all members have left the call that used the slot before.
+    /// Returns whether all members have left the call that used the slot before.
     fn is_free(&self) -> bool {
         if self.is_persistent && self.op.dependency() == Dependency::AllOnAll {
             // All have come to the number before, and so have left the one before that.
@@ -559,8 +559,8 @@ impl SlotUse<'_> {
             .then_some(Agreement::Different)
     }
 
-    /// Whether all have arrived in a call that is worth async progress. Only the member that sees
-    /// this wakes progress threads.
+    /// Returns whether all have arrived in a call that is worth async progress. Only the member
+    /// that sees this wakes progress threads.
     fn is_seen_whole(&self) -> bool {
         self.wants_async_progress()
             && is_whole(self.attachment.others(), |member| {
@@ -572,8 +572,8 @@ impl SlotUse<'_> {
         self.op.wants_async_progress(self.slots.members())
     }
 
-    /// Whether other members may need their progress threads. For uneven blocks the last to arrive
-    /// at a counter does not know.
+    /// Returns whether other members may need their progress threads. For uneven blocks the last to
+    /// arrive at a counter does not know.
     fn wakes_progress_threads(&self) -> bool {
         self.wants_async_progress()
             || self.attachment.barrier == BarrierKind::Counter
@@ -585,8 +585,8 @@ impl SlotUse<'_> {
         self.slots.flag(member, self.number).raised(self.number)
     }
 
-    /// Whether what this member waits for has come, and what the words were like; `seen` is what
-    /// [`Self::arrive_with_data`] said.
+    /// Returns whether what this member waits for has come, and what the words were like; `seen` is
+    /// what [`Self::arrive_with_data`] said.
     fn check_complete(&self, seen: Option<Agreement>) -> Option<Agreement> {
         let attachment = self.attachment;
         let own = self.signature.word();

@@ -64,12 +64,12 @@ pub(super) struct PendingCollective {
     pub message_part: OnceLock<Arc<RunningSchedule>>,
     over: AtomicBool,
     waiter: AnyOfWaiter,
-    /// Whether the call is in the engine's list of steppers.
+    /// True if the call is in the engine's list of steppers.
     pub is_stepper: AtomicBool,
     runs_user_code: bool,
-    /// Whether the call began before the communicator's segment was set up.
+    /// True if the call began before the communicator's segment was set up.
     began_before_setup: bool,
-    /// Whether a progress thread may advance the call. Then only the engine steps it, and a thread
+    /// True if a progress thread may advance the call. Then only the engine steps it, and a thread
     /// that waits takes progress back.
     may_be_helped: bool,
     own: Weak<PendingCollective>,

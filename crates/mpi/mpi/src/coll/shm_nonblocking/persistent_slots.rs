@@ -50,7 +50,7 @@ struct GrantedSlots {
     /// There until it is dropped.
     slots: Option<NbcSlots>,
     me: u32,
-    /// Whether this member's data is longer than the slots, which only a mistaken program causes.
+    /// True if this member's data is longer than the slots, which only a mistaken program causes.
     /// Such a member arrives only to show its call.
     is_misfit: bool,
     /// The allocator and the offset of the slots, at rank 0.

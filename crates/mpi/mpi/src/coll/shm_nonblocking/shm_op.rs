@@ -243,7 +243,7 @@ pub struct SlotView<'a> {
     pub result: Option<UserMem>,
     /// For combining.
     pub combine_buffer: &'a CombineBuffer,
-    /// How long contributions are put down, and how those of a member (`None`: the result) were.
+    /// Time that contributions are put down, and how those of a member (`None`: the result) were.
     pub(in crate::coll) copy: CopyKind,
     pub stores: &'a dyn Fn(Option<u32>) -> StoreKind,
     /// Notes how long it takes as well.
@@ -312,7 +312,7 @@ impl ShmOp<'_> {
         }
     }
 
-    /// Whether slots with wide cells of this length have room for the operation.
+    /// Returns whether slots with wide cells of this length have room for the operation.
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
         let wide = wide_len.max(CELL_BYTES) as u64;
         let room = wide
@@ -362,7 +362,7 @@ impl ShmOp<'_> {
         if is_wide { WIDE_SETS } else { ROUNDS }
     }
 
-    /// Whether this member puts down nothing in wide cells, whatever others do.
+    /// Returns whether this member puts down nothing in wide cells, whatever others do.
     pub fn uses_small_cells(&self, members: u32) -> bool {
         match self {
             ShmOp::Exchange(exchange) => exchange.uses_small_cells(),
@@ -370,8 +370,8 @@ impl ShmOp<'_> {
         }
     }
 
-    /// Whether what is left of it for a member that computes is worth hands: all members say the
-    /// same, but where only some know how long blocks are.
+    /// Returns whether what is left of it for a member that computes is worth hands: all members
+    /// say the same, but where only some know how long blocks are.
     pub fn wants_async_progress(&self, members: u32) -> bool {
         match self {
             ShmOp::Exchange(exchange) => exchange.wants_async_progress(),
@@ -418,7 +418,7 @@ impl ShmOp<'_> {
         signature.bytes(total.fold(0, u64::saturating_add))
     }
 
-    /// Whether it runs code of the program's.
+    /// Returns whether it runs code of the program's.
     pub fn runs_user_code(&self) -> bool {
         match self {
             ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => combined.op.is_user(),

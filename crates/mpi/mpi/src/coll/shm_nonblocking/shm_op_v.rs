@@ -36,7 +36,7 @@ pub struct ShmOpV {
     give: Vec<Data>,
     /// From each rank, likewise.
     take: Vec<Data>,
-    /// Whether all that this member puts down lies in its small cell.
+    /// True if all that this member puts down lies in its small cell.
     is_small: bool,
 }
 
@@ -88,10 +88,10 @@ impl MemberCells {
     }
 }
 
-/// How a member's cells are used.
+/// Way in which a member's cells are used.
 #[derive(Clone, Copy)]
 struct CellLayout {
-    /// Where the table begins.
+    /// Place where the table begins.
     table: usize,
     /// The longest block for cells; 0: none.
     longest: u64,
@@ -202,7 +202,7 @@ impl ShmOpV {
         }
     }
 
-    /// Where the entry of a block stands in its giver's table.
+    /// Returns where the entry of a block stands in its giver's table.
     fn entry(&self, to: u32) -> usize {
         match self.pattern {
             ExchangePattern::Gather(_) => 0,
@@ -210,27 +210,27 @@ impl ShmOpV {
         }
     }
 
-    /// Where a table that begins with the cell ends.
+    /// Returns where a table that begins with the cell ends.
     fn table_end(&self, members: u32) -> usize {
         self.entry(members.saturating_sub(1)) + ENTRY
     }
 
-    /// Whether this member puts down a table.
+    /// Returns whether this member puts down a table.
     fn has_table(&self) -> bool {
         matches!(self.pattern, ExchangePattern::Exchange(_)) || !self.give.is_empty()
     }
 
-    /// Whether all that this member puts down lies in its small cell.
+    /// Returns whether all that this member puts down lies in its small cell.
     pub fn uses_small_cells(&self) -> bool {
         self.is_small
     }
 
-    /// Whether any block may lie in a cell there.
+    /// Returns whether any block may lie in a cell there.
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
         self.layout(members, wide_len).longest > 0
     }
 
-    /// Whether it is more than little that this member gives or takes.
+    /// Returns whether it is more than little that this member gives or takes.
     pub fn wants_async_progress(&self) -> bool {
         let all = |blocks: &[Data]| {
             blocks
@@ -261,7 +261,7 @@ impl ShmOpV {
         lens.fold(0, u64::saturating_add)
     }
 
-    /// Whether this member takes anything out of others' cells.
+    /// Returns whether this member takes anything out of others' cells.
     pub fn takes_any(&self, me: u32, members: u32, wide_len: usize) -> bool {
         let longest = self.layout(members, wide_len).longest;
         let mut others = (0..).zip(&self.take).filter(|&(rank, _)| rank != me);

@@ -138,7 +138,7 @@ impl PersistentRun {
         started.unwrap()
     }
 
-    /// What `from` gives `to` in the start of this number.
+    /// Returns what `from` gives `to` in the start of this number.
     fn word(&self, number: u32, from: u32, to: u32, index: u64) -> u32 {
         word(from, to, index).wrapping_add((self.salt * 1000 + number).wrapping_mul(0x9e37_79b9))
     }

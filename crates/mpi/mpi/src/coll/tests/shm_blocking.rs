@@ -295,7 +295,7 @@ enum Outcome<'a> {
     InTime(&'a (dyn Fn(&Comm) -> Result<()> + Sync)),
 }
 
-/// Whether what is told of a disagreement has a side with this rank, `rank 2  ...` or
+/// Returns whether what is told of a disagreement has a side with this rank, `rank 2  ...` or
 /// `ranks 0,3-5  ...`.
 fn is_told(text: &str, rank: u32) -> bool {
     let of_side = |line: &str| {
@@ -315,8 +315,8 @@ fn is_told(text: &str, rank: u32) -> bool {
     text.lines().skip(1).filter_map(of_side).any(|told| told)
 }
 
-/// What each rank is told when one calls another thing than all others, from the first collective
-/// of all on.
+/// Returns what each rank is told when one calls another thing than all others, from the first
+/// collective of all on.
 fn disagree(n: u32, theirs: Outcome<'_>, odd: Outcome<'_>) -> Vec<String> {
     let said = std::sync::Mutex::new(Vec::new());
     world(n, |comm| {

@@ -7,13 +7,14 @@ use crate::datatype::{Constructor, ContentsForm, Datatype, codes};
 use crate::error::Class;
 use crate::op::{Op, PredefinedOp};
 
-/// How many words `from` has for `to`: some nothing, some a lot; nobody anything if `unit` is 0.
+/// Returns how many words `from` has for `to`: some nothing, some a lot; nobody anything if `unit`
+/// is 0.
 fn amount(from: u32, to: u32, unit: u32) -> i32 {
     let few = (from * 5 + to * 3) % 4;
     (few * unit + few.min(unit)) as i32
 }
 
-/// Where blocks of these lengths begin, with a word between two of them.
+/// Returns where blocks of these lengths begin, with a word between two of them.
 fn places(counts: &[i32]) -> (Vec<i32>, u64) {
     let mut end = 0;
     let places = counts.iter().map(|count| {

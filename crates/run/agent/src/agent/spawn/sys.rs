@@ -14,7 +14,7 @@ use garonne_links::sys::SignalFd;
 pub struct ExecRequest<'a> {
     /// File to execute.
     pub path: &'a CString,
-    /// Whether a shell runs it where the system cannot: a script without a first line that names
+    /// True if a shell runs it where the system cannot: a script without a first line that names
     /// its interpreter.
     pub by_shell: bool,
     /// Arguments, the first being the program's name.

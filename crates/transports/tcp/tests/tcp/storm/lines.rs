@@ -50,7 +50,7 @@ pub fn address_of(line: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 10 + line)
 }
 
-/// How bad the weather is.
+/// Way in which bad the weather is.
 #[derive(Clone, Copy, Debug)]
 pub struct Climate {
     /// Something happens to a connection after at most so many bytes.
@@ -242,7 +242,7 @@ impl Line {
         }
     }
 
-    /// Where to call.
+    /// Returns where to call.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap()
     }
