@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disarmed_bell_is_not_rung() {
+    fn a_disarmed_doorbell_is_not_rung() {
         let word = AtomicU32::new(0);
         let bell = Doorbell::new(&word);
         let armed = bell.arm();

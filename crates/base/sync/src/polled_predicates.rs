@@ -146,7 +146,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn a_look_says_yes_once_and_whoever_lent_it_hears_of_it() {
+    fn a_look_says_yes_once_and_whoever_released_it_hears_of_it() {
         let (looks, flag) = (PolledPredicates::default(), AtomicBool::new(false));
         let mut asked = 0;
         let mut look = || {

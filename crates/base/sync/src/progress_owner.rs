@@ -355,7 +355,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
+    fn an_engine_that_is_reclaimed_lets_nobody_in_and_one_whose_progress_thread_is_inside_is_not_taken()
+     {
         let owner = ProgressOwner::new();
         assert!(owner.enter().is_none() && owner.is_held_by_program());
         owner.release();
@@ -372,7 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_retires_only_while_the_peer_is_kept_and_nothing_is_lent_until_there_is_another() {
+    fn a_progress_thread_retires_only_while_the_engine_is_reclaimed_and_nothing_is_released_until_there_is_another()
+     {
         let owner = ProgressOwner::new();
         assert!(owner.release() && !owner.retire());
         assert!(owner.reclaim() && owner.retire() && !owner.retire());
@@ -383,7 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
+    fn a_progress_thread_abandons_what_is_released_only_while_nothing_is_needed_and_there_can_be_another()
+     {
         let owner = ProgressOwner::new();
         assert!(owner.release());
         assert!(!owner.enter().unwrap().abandon(|| true) && !owner.is_deserted());
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_for_answers_is_not_bothered_with_other_news() {
+    fn a_call_for_answers_is_not_bothered_with_other_events() {
         let words = (AtomicU32::new(0), AtomicU32::new(0));
         let call = ProgressWakeup::new(&words.0, &words.1);
         assert!(!call.claim(WakeupScope::Transfers));

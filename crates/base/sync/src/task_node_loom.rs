@@ -240,7 +240,7 @@ fn of_two_that_put_at_once_both_are_found() {
 
 /// The canceller may have seen the slot that the task did not get.
 #[test]
-fn a_task_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
+fn a_task_that_went_beside_the_lifo_slot_can_be_withdrawn_meanwhile() {
     loom::model(|| {
         let racks = racks();
         let (first, second) = (counting(&racks, 1), counting(&racks, 1));
@@ -265,7 +265,7 @@ fn a_task_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
 }
 
 #[test]
-fn a_task_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
+fn a_task_that_leaves_the_lifo_slot_to_repeat_can_be_withdrawn_while_others_come() {
     loom::model(|| {
         let racks = racks();
         let (repeats, next) = (counting(&racks, 9), counting(&racks, 1));
@@ -287,7 +287,7 @@ fn a_task_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
 }
 
 #[test]
-fn a_rack_with_waiting_tasks_is_found_through_the_marks() {
+fn a_queue_with_waiting_tasks_is_found_through_the_marks() {
     loom::model(|| {
         let racks = racks();
         let first = counting(&racks, 1);

@@ -624,7 +624,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     #[test]
-    fn only_who_waits_for_the_news_is_called() {
+    fn only_who_waits_for_an_event_is_called() {
         const WAITERS: usize = 100;
         let slots = Waiters::default();
         let (turn, over) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_handed_over_goes_to_the_last_to_sit_down() {
+    fn a_role_handed_over_goes_to_the_last_to_park() {
         let slots = Waiters::default();
         let (first_sits, over) = (AtomicBool::new(false), AtomicBool::new(false));
         assert!(slots.try_lead(WaiterId::new(2)));
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_on_the_bell_goes_to_who_comes_and_back() {
+    fn a_role_on_the_doorbell_goes_to_who_comes_and_back() {
         let slots = Waiters::default();
         let (first, second) = (WaiterId::new(2), WaiterId::new(3));
         assert!(
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
+    fn who_lies_on_the_doorbell_is_handed_the_role_like_anybody_who_sits() {
         let slots = Waiters::default();
         assert!(slots.try_lead(WaiterId::new(2)));
         let mut slot = slots.take_slot(WaiterId::new(2)).unwrap();
@@ -742,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
+    fn nobody_parks_where_nobody_polls_or_something_happened_meanwhile() {
         let slots = Waiters::default();
         let mut slot = slots.take_slot(WaiterId::new(2)).unwrap();
         assert_eq!(slot.wait(1, slots.event_count(), 0), WakeReason::Recheck);

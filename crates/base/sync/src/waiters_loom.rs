@@ -38,7 +38,7 @@ fn await_flag(slots: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> boo
 }
 
 #[test]
-fn news_told_while_somebody_sits_down_reach_it() {
+fn events_told_while_somebody_parks_reach_it() {
     model_of_both(|looks| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
         assert!(shared.0.try_lead(WaiterId::new(2)));
@@ -124,7 +124,7 @@ fn a_waiter_that_is_no_thread_is_resumed_by_an_event_or_by_leadership() {
 /// Told under a lock, and so called later: at the latest when who told is parked down itself, to
 /// wait for what those bring about whom it told.
 #[test]
-fn who_sits_down_has_called_whom_it_told() {
+fn who_parks_has_called_whom_it_told() {
     model(|| {
         let shared = Arc::new((
             Waiters::modelled(),
@@ -160,7 +160,7 @@ fn who_sits_down_has_called_whom_it_told() {
 }
 
 #[test]
-fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
+fn a_role_given_back_while_somebody_parks_finds_somebody() {
     model_of_both(|looks| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
         assert!(shared.0.try_lead(WaiterId::new(2)));
@@ -228,7 +228,7 @@ fn lie_until(slots: &Waiters, who: usize, flag: &AtomicBool) -> bool {
 }
 
 #[test]
-fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
+fn a_role_on_the_doorbell_is_one_threads_at_a_time_and_never_lost() {
     model(|| {
         let shared = Arc::new((
             Waiters::modelled(),
@@ -312,7 +312,7 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
 }
 
 #[test]
-fn news_reach_who_lies_beside_the_one_that_polls() {
+fn events_reach_who_lies_beside_the_one_that_polls() {
     model(|| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
         assert!(shared.0.try_lead(WaiterId::new(2)));
@@ -337,7 +337,7 @@ fn news_reach_who_lies_beside_the_one_that_polls() {
 }
 
 #[test]
-fn news_reach_who_lies_on_the_bell() {
+fn events_reach_who_lies_on_the_doorbell() {
     model(|| {
         let shared = Arc::new((
             Waiters::modelled(),

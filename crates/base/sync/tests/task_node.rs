@@ -58,7 +58,7 @@ fn a_repeating_task_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patience
 }
 
 #[test]
-fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
+fn a_full_queue_refuses_and_takes_again_when_one_is_settled() {
     let racks = racks(&[64]);
     let make = || Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     // One in the post.
@@ -80,7 +80,7 @@ fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
 }
 
 #[test]
-fn a_task_that_repeats_leaves_the_post_to_those_that_come() {
+fn a_task_that_repeats_leaves_the_lifo_slot_to_those_that_come() {
     let racks = racks(&[64]);
     let rounds = AtomicU32::new(0);
     let repeats = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
@@ -114,7 +114,7 @@ fn a_task_that_repeats_leaves_the_post_to_those_that_come() {
 }
 
 #[test]
-fn a_task_can_be_taken_back_from_the_post_and_put_again() {
+fn a_task_can_be_taken_back_from_the_lifo_slot_and_put_again() {
     let racks = racks(&[64]);
     let task = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     for _ in 0..3 {

@@ -640,7 +640,7 @@ fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
 }
 
 #[test]
-fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer_is_lost() {
+fn a_receive_whose_memory_the_transport_still_writes_ends_after_that_even_if_its_peer_is_lost() {
     let quotas = CreditQuotas {
         envelopes: 4,
         payload: 1024,

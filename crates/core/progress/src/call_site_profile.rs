@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_waits_at_once_is_not_lent_hands_until_it_computes_once() {
+    fn a_site_that_waits_at_once_is_not_released_until_it_computes_once() {
         let profile = CallSiteProfile::default();
         let (long, mut now) = (RELEASE_WORTH.as_nanos(), 0);
         let mut turn = |gap| {

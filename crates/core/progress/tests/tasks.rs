@@ -243,7 +243,7 @@ fn current_cpu() -> u32 {
 }
 
 #[test]
-fn a_task_that_repeats_is_looked_at_by_a_napping_worker_until_it_succeeds() {
+fn a_task_that_repeats_is_looked_at_by_a_sleeping_worker_until_it_succeeds() {
     exclusively(|| {
         let tasks = Tasks::new(settings()).unwrap();
         let ready = Arc::new(AtomicBool::new(false));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_unauthenticated_caller_holds_keeps_no_rank_from_meeting() {
+    fn a_name_that_an_unauthenticated_caller_holds_keeps_no_rank_from_meeting() {
         let name = name("held");
         // It does not listen, so nobody can say whose it is.
         let held = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();

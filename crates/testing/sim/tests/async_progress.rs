@@ -376,7 +376,7 @@ fn steppers_go_on_by_themselves_but_for_those_with_the_programs_own_code() {
 }
 
 #[test]
-fn hands_that_are_kept_can_be_lent_again() {
+fn what_is_reclaimed_can_be_released_again() {
     for seed in seeds(12) {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::One, |host| {
@@ -388,7 +388,7 @@ fn hands_that_are_kept_can_be_lent_again() {
 }
 
 #[test]
-fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
+fn a_progress_thread_that_sleeps_is_woken_when_the_engine_is_released_again() {
     let (patience, grace) = (PATIENCE, Duration::from_micros(50));
     let lending = AsyncEnvironment {
         patience,
@@ -410,7 +410,7 @@ fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
 }
 
 #[test]
-fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_back() {
+fn where_no_core_is_to_spare_nobody_calls_the_progress_thread_of_a_rank_that_soon_comes_back() {
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
@@ -430,7 +430,7 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
 }
 
 #[test]
-fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper() {
+fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_progress_thread() {
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
@@ -452,7 +452,7 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
 }
 
 #[test]
-fn a_helper_that_is_awake_sees_what_is_lent_and_nobody_calls_it() {
+fn a_progress_thread_that_is_awake_sees_what_is_released_and_nobody_calls_it() {
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: None,

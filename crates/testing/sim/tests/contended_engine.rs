@@ -148,7 +148,7 @@ fn held(host: &Rank, then: impl FnOnce()) {
 }
 
 #[test]
-fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
+fn a_progress_thread_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
     let [sender, rank] = ranks();
     rank.enable_async_progress(None);
     let memory = Scratch::new(8).unwrap();

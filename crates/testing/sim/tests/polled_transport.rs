@@ -165,7 +165,7 @@ fn send(host: &dyn Messaging, tag: i32, memory: &Scratch) {
 }
 
 #[test]
-fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
+fn a_progress_thread_that_slept_when_the_engine_was_released_looks_when_the_transport_wants_that() {
     let fabric = Fabric::muted(2, LOOKS);
     let [own, other] = ranks(&fabric, &Stays);
     for tag in 0..5 {
@@ -184,7 +184,8 @@ fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
 }
 
 #[test]
-fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_at_for_long() {
+fn a_progress_thread_that_looks_by_itself_goes_on_although_the_transport_would_not_be_looked_at_for_long()
+ {
     let fabric = Fabric::muted(2, Duration::from_secs(3600));
     let surroundings = Crowded::default();
     let [own, other] = ranks(&fabric, &surroundings);

@@ -150,7 +150,7 @@ fn begins(turns: &AtomicU32) {
 }
 
 #[test]
-fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
+fn a_progress_thread_that_is_awake_takes_no_turns_while_another_thread_waits() {
     let (fabric, leaving, waits) = (
         Fabric::new(WORLD),
         AtomicU32::new(0),
@@ -191,7 +191,7 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
 }
 
 #[test]
-fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
+fn a_program_that_forks_does_not_wait_for_a_progress_thread_that_is_awake() {
     let (fabric, leaving, forked) = (
         Fabric::new(WORLD),
         AtomicU32::new(0),

@@ -79,7 +79,8 @@ fn recv(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
 }
 
 #[test]
-fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_comes_for_more() {
+fn a_progress_thread_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_comes_for_more()
+ {
     for grace in [None, Some(Duration::from_micros(50))] {
         let lending = AsyncEnvironment {
             patience: SpinBudget {

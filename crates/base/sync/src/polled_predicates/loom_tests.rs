@@ -60,7 +60,7 @@ impl Model {
 }
 
 #[test]
-fn who_lent_its_look_hears_of_what_is_written() {
+fn who_released_its_look_hears_of_what_is_written() {
     // Three threads that wait for each other: three switches where none is due find what was tried.
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);

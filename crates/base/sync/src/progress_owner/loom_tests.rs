@@ -7,7 +7,7 @@ use loom::sync::Arc;
 /// The program's thread uses its lock without atomic operations while the gate is kept; the
 /// progress thread comes at any time.
 #[test]
-fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
+fn a_progress_thread_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
@@ -44,7 +44,7 @@ fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_al
 /// A progress thread that nobody needed for a while goes at the moment at which ownership is
 /// released.
 #[test]
-fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
+fn what_is_released_has_a_progress_thread_or_the_releasing_thread_knows_that_it_has_gone() {
     loom::model(|| {
         let owner = Arc::new(ProgressOwner::new());
         let helper = owner.clone();
@@ -62,7 +62,7 @@ fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 /// A progress thread that finds nothing open goes at the moment at which something is left open,
 /// with hands lent all the time.
 #[test]
-fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
+fn what_is_left_open_has_a_progress_thread_or_the_releasing_thread_knows_that_it_has_gone() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0)));
         assert!(shared.0.release());
@@ -84,7 +84,7 @@ fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 
 /// The program's thread reclaims ownership: its lock is elided only if nobody is inside.
 #[test]
-fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it_back() {
+fn a_progress_thread_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it_back() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
@@ -118,7 +118,7 @@ fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it
 /// The program's thread does not wait for a progress thread that is inside: its lock is elided only
 /// if the gate is kept.
 #[test]
-fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
+fn a_thread_that_comes_back_works_beside_a_progress_thread_that_has_not_left() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
@@ -153,7 +153,7 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
 /// A progress thread that ends its turn while the program's thread comes and goes leaves the call
 /// as the thread wants it.
 #[test]
-fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
+fn a_progress_thread_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0), AtomicU32::new(0)));
         shared.0.release();
@@ -184,7 +184,7 @@ fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
 /// A progress thread that saw little open arms while the program's thread leaves more open and arms
 /// for that.
 #[test]
-fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
+fn a_progress_thread_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
     loom::model(|| {
         let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
         let helper = shared.clone();
@@ -213,7 +213,7 @@ fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
 }
 
 #[test]
-fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
+fn a_progress_thread_that_goes_to_sleep_sees_a_release_or_is_woken_for_it() {
     loom::model(|| {
         let lendings = Arc::new(ReleaseCounter::new());
         let helper = lendings.clone();
@@ -226,7 +226,7 @@ fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
 }
 
 #[test]
-fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
+fn a_progress_thread_that_wakes_and_sleeps_again_knows_of_a_release_or_is_woken_for_it() {
     loom::model(|| {
         let lendings = Arc::new(ReleaseCounter::new());
         assert!(lendings.rest(0));

@@ -57,8 +57,8 @@ mod loom_tests {
 
     /// Ownership is released at the moment at which a progress thread that was awake goes to sleep.
     #[test]
-    fn a_helper_that_ends_its_spin_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called()
-    {
+    fn a_progress_thread_that_ends_its_spin_sees_what_is_released_or_the_releasing_thread_knows_that_it_has_to_be_called()
+     {
         loom::model(|| {
             let shared = Arc::new((ProgressOwner::new(), ProgressSpin::new()));
             shared.1.begin();
@@ -77,7 +77,8 @@ mod loom_tests {
     /// Ownership is released while the progress thread is inside: its last look sees what was left
     /// open before.
     #[test]
-    fn a_helper_that_ends_its_spin_inside_sees_what_was_left_open_or_the_lender_knows() {
+    fn a_progress_thread_that_ends_its_spin_inside_sees_what_was_left_open_or_the_releasing_thread_knows()
+     {
         loom::model(|| {
             let shared = Arc::new((
                 ProgressOwner::new(),

@@ -377,7 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_that_sleeps_is_called_when_hands_were_lent_soon_after_each_other_only() {
+    fn a_progress_thread_that_sleeps_is_called_when_the_engine_was_released_soon_after_each_other_only()
+     {
         let vigils = SpinControl::new();
         let apart = PROGRESS_SPIN_GUESS.as_micros() as u64;
         assert!((1..100).all(|turn| !calls(&vigils, turn * apart)));
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_whose_core_others_wanted_is_left_alone_for_longer_each_time() {
+    fn a_progress_thread_whose_core_others_wanted_is_left_alone_for_longer_each_time() {
         let vigils = SpinControl::new();
         let mut now = 1_000;
         let mut pauses = Vec::new();

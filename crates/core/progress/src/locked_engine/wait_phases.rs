@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_in_the_way_parks_on_the_bell() {
+    fn a_leader_that_is_in_the_way_parks_on_the_doorbell() {
         for (outcome, then) in [
             (ParkOutcome::Leads, Phase::Poll),
             (ParkOutcome::Done, Phase::Done),

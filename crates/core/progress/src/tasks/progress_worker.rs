@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_nobody_calls_is_asked_whether_it_may_go_and_one_that_naps_is_not() {
+    fn a_worker_that_nobody_calls_is_asked_whether_it_may_go_and_one_that_sleeps_is_not() {
         let naps = Arc::new(AtomicU32::new(0));
         let its = naps.clone();
         let turn = move || match its.fetch_add(1, Ordering::Relaxed) {

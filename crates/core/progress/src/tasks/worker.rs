@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_grow_up_to_the_patience_of_what_waits_and_begin_anew_after_news() {
+    fn sleeps_grow_up_to_the_patience_of_what_waits_and_begin_anew_after_news() {
         let mut naps = NapBackoff::default();
         let fruitless = |patience_us| RunTally {
             settled: 0,

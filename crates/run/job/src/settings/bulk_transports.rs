@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_a_host_use_the_same_rails_or_are_told_who_differs() {
+    fn ranks_of_a_host_use_the_same_transports_or_are_told_who_differs() {
         let world_memory = AtomicU32::new(0);
         BulkTransports::Both.agree(&world_memory, 5, true).unwrap();
         BulkTransports::Both.agree(&world_memory, 0, true).unwrap();
