@@ -18,6 +18,8 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 const DYNAMIC: usize = 1 << 63;
 /// Bit of a word of the standard ABI that stands for a handle that names nothing.
 const UNKNOWN: usize = 1 << 62;
+/// Words of an object that the library makes for an error handler.
+const OBJECT_WORDS: usize = 128;
 /// Words of predefined handles are below.
 const PREDEFINED_MAX: usize = 1024;
 
@@ -48,6 +50,17 @@ pub unsafe fn set_objects(first: *const *const usize, count: usize) {
         LOWEST.fetch_min(address, Ordering::Relaxed);
         HIGHEST.fetch_max(address, Ordering::Relaxed);
     }
+}
+
+/// Makes an object for a handle whose library stores something in it. The object lives as long as
+/// the process.
+pub(crate) fn make_object(word: usize) -> &'static [AtomicUsize; OBJECT_WORDS] {
+    let object = Box::leak(Box::new([const { AtomicUsize::new(0) }; OBJECT_WORDS]));
+    object[0].store(word, Ordering::Relaxed);
+    let address = object.as_ptr().expose_provenance();
+    LOWEST.fetch_min(address, Ordering::Relaxed);
+    HIGHEST.fetch_max(address, Ordering::Relaxed);
+    object
 }
 
 /// Returns the word at the beginning of an object. An address outside of all objects, such as null

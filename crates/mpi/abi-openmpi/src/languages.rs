@@ -3,12 +3,17 @@
 
 #![allow(non_snake_case, reason = "the names are those of Open MPI")]
 
-use crate::handles::{OpenMpi, fortran_cell};
-use crate::wrappers::{native_errhandler, native_op};
-use garonne_bodies::abi::convert::{Buf, CallSite};
-use garonne_bodies::callback_conventions::{
-    ErrhandlerConvention, ReductionConvention, set_errhandler, set_reduction,
+use crate::handles::{OpenMpi, fortran_cell, make_object};
+use crate::wrappers::{
+    native_errhandler, native_op, own_error, wrap_MPI_Comm_create_errhandler,
+    wrap_MPI_File_create_errhandler, wrap_MPI_Win_create_errhandler,
 };
+use garonne_bodies::abi::convert::{Buf, CallSite, HandleConversion, NumberPlace};
+use garonne_bodies::abi::{Callback, HandleKind, MPI_Comm};
+use garonne_bodies::callback_conventions::{
+    ErrhandlerCaller, ErrhandlerConvention, ReductionConvention, set_errhandler, set_reduction,
+};
+use std::ffi::c_int;
 
 /// Says that the function of an operation takes integers for handles.
 pub extern "C-unwind" fn wrap_garonne_openmpi_op_takes_fortran_handles(op: usize, _: CallSite) {
@@ -27,4 +32,77 @@ pub extern "C-unwind" fn wrap_garonne_openmpi_errhandler_takes_fortran_handles(
 /// Says that the function with which an operation was made calls this function of C++.
 pub extern "C-unwind" fn wrap_ompi_op_set_cxx_callback(op: usize, function: Buf, _: CallSite) {
     set_reduction(native_op(op), ReductionConvention::Calls(function.addr()));
+}
+
+/// Kinds of objects with error handlers.
+const COMM: c_int = 1;
+const WIN: c_int = 2;
+const FILE: c_int = 3;
+/// Language of an error handler: C++.
+const CXX: c_int = 1;
+/// Word of an error handler's object where the C++ library stores the function that calls the
+/// program's.
+const CALLER: usize = 0x78 / size_of::<usize>();
+/// `MPI_ERR_UNSUPPORTED_OPERATION` of the standard ABI.
+const MPI_ERR_UNSUPPORTED_OPERATION: c_int = 55;
+/// `MPI_COMM_WORLD` of the standard ABI.
+const WORLD: MPI_Comm = MPI_Comm(0x101);
+
+/// Creates an error handler; null if that fails. The handler of C++ is an object, in which the C++
+/// library then stores what calls it.
+pub extern "C-unwind" fn wrap_ompi_errhandler_create(
+    kind: c_int,
+    function: Callback<OpenMpi>,
+    language: c_int,
+    site: CallSite,
+) -> usize {
+    let place = NumberPlace::<usize>::default();
+    let create = match kind {
+        COMM => wrap_MPI_Comm_create_errhandler,
+        WIN => wrap_MPI_Win_create_errhandler,
+        FILE => wrap_MPI_File_create_errhandler,
+        _ => return 0,
+    };
+    if create(function, place.native(), site) != 0 {
+        return 0;
+    }
+    let handle = place.get();
+    if language != CXX {
+        return handle;
+    }
+    let object = make_object(OpenMpi::to_native(HandleKind::Errhandler, handle));
+    let caller = ErrhandlerCaller::StoredAt(&object[CALLER]);
+    let convention = ErrhandlerConvention::Through(caller);
+    set_errhandler::<OpenMpi>(native_errhandler(handle), convention);
+    object.as_ptr().expose_provenance()
+}
+
+/// Refuses to create an attribute key for the C++ library: its functions read memory of Open MPI
+/// behind a communicator.
+pub extern "C-unwind" fn wrap_ompi_attr_create_keyval(site: CallSite) -> c_int {
+    let code = MPI_ERR_UNSUPPORTED_OPERATION;
+    own_error(garonne_bodies::wrappers::wrap_MPI_Comm_call_errhandler(
+        WORLD, code, site,
+    ));
+    own_error(code)
+}
+
+/// Raises an error of the C++ library on `MPI_COMM_WORLD`.
+pub extern "C-unwind" fn wrap_ompi_errhandler_invoke(
+    _errhandler: usize,
+    _object: usize,
+    _kind: c_int,
+    code: c_int,
+    _text: Buf,
+    site: CallSite,
+) -> c_int {
+    let native = crate::wrappers::native_error(code);
+    garonne_bodies::wrappers::wrap_MPI_Comm_call_errhandler(WORLD, native, site);
+    code
+}
+
+/// Refuses: the C++ library's own objects, for data representations of files, are not there.
+pub extern "C-unwind" fn wrap_opal_class_initialize(_class: usize, site: CallSite) {
+    let code = MPI_ERR_UNSUPPORTED_OPERATION;
+    garonne_bodies::wrappers::wrap_MPI_Comm_call_errhandler(WORLD, code, site);
 }

@@ -12,7 +12,7 @@ use crate::{init_state, objects, op};
 use garonne_mpi::errhandler::Errhandler;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Converts a handle for a callback that gets its address.
 pub type CellConversion = fn(HandleKind, usize) -> HandleCell;
@@ -88,16 +88,17 @@ pub enum ReductionConvention {
 /// Calls an error handler of C++: kind of object, its handle, the code, the program's function.
 type ErrhandlerByKind =
     unsafe extern "C-unwind" fn(c_int, *mut HandleCell, *mut c_int, *const c_void);
-/// Calls an error handler of C++: the object's handle, the code, the program's function.
-type ErrhandlerOfOneKind = unsafe extern "C-unwind" fn(*mut HandleCell, *mut c_int, *const c_void);
+/// Calls an error handler of C++: the object's handle, the code, a text, the program's function.
+type ErrhandlerOfOneKind =
+    unsafe extern "C-unwind" fn(*mut HandleCell, *mut c_int, *const c_void, *const c_void);
 
 /// A function of another MPI's C++ library that calls error handlers of programs.
 #[derive(Clone, Copy)]
 pub enum ErrhandlerCaller {
     /// MPICH's, for all kinds of objects.
     ByKind(ErrhandlerByKind),
-    /// Open MPI's.
-    OfOneKind(ErrhandlerOfOneKind),
+    /// Open MPI's, which its library stores at a place when the handler was made.
+    StoredAt(&'static AtomicUsize),
 }
 
 impl ErrhandlerCaller {
@@ -105,12 +106,6 @@ impl ErrhandlerCaller {
     pub fn by_kind<A: Abi>(caller: Callback<A>) -> Option<Self> {
         // SAFETY: MPICH's library names a function of this type.
         unsafe { caller.function() }.map(Self::ByKind)
-    }
-
-    /// The caller that Open MPI's library names; `None` for a null pointer.
-    pub fn of_one_kind<A: Abi>(caller: Callback<A>) -> Option<Self> {
-        // SAFETY: Open MPI's library names a function of this type.
-        unsafe { caller.function() }.map(Self::OfOneKind)
     }
 
     /// Calls the program's function.
@@ -131,7 +126,13 @@ impl ErrhandlerCaller {
         unsafe {
             match self {
                 Self::ByKind(call) => call(kind, object, code, function),
-                Self::OfOneKind(call) => call(object, code, function),
+                Self::StoredAt(place) => {
+                    let stored = place.load(Ordering::Relaxed);
+                    if stored != 0 {
+                        let call = std::mem::transmute::<usize, ErrhandlerOfOneKind>(stored);
+                        call(object, code, std::ptr::null(), function);
+                    }
+                }
             }
         }
     }

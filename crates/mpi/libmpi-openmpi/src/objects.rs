@@ -10,7 +10,7 @@
     reason = "names that programs and other libraries refer to"
 )]
 
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
 
 /// Address of an object.
 #[repr(transparent)]
@@ -50,6 +50,42 @@ pub static MPI_F_STATUS_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_m
 /// `MPI_F_STATUSES_IGNORE`, which Open MPI's Fortran library sets.
 #[unsafe(no_mangle)]
 pub static MPI_F_STATUSES_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Defines variables that Open MPI's C++ library reads or writes.
+macro_rules! internals {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            pub static $name: $type = $value;
+        )*
+    };
+}
+
+internals! {
+    /// `MPI::ERRORS_THROW_EXCEPTIONS`. The library stores functions in it; to the core it is no
+    /// error handler.
+    ompi_mpi_errors_throw_exceptions: [AtomicUsize; 128] = THROW_EXCEPTIONS;
+    /// Codes of the C++ library's own errors: none.
+    ompi_errcodes_intern: [AtomicUsize; 15] = [const { AtomicUsize::new(0) }; 15];
+    /// Number of these codes.
+    ompi_errcode_intern_lastused: AtomicI32 = AtomicI32::new(0);
+    /// List of data representations: empty.
+    ompi_registered_datareps: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+    /// Number of times that classes were initialised.
+    opal_class_init_epoch: AtomicI32 = AtomicI32::new(1);
+    /// Class of the elements of lists.
+    opal_list_item_t_class: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+    /// Says that the C++ library locks its own lists.
+    opal_uses_threads: AtomicBool = AtomicBool::new(true);
+}
+
+/// An object whose first word names nothing.
+const THROW_EXCEPTIONS: [AtomicUsize; 128] = {
+    let mut words = [const { AtomicUsize::new(0) }; 128];
+    words[0] = AtomicUsize::new(1 << 62);
+    words
+};
 
 /// Shows that the library is Garonne's, and which one.
 #[unsafe(no_mangle)]

@@ -9,9 +9,16 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Variables that the library defines beside the objects of handles, and their sizes.
-const VARIABLES: [(&str, u64); 3] = [
+const VARIABLES: [(&str, u64); 10] = [
     ("MPI_F_STATUS_IGNORE", 8),
     ("MPI_F_STATUSES_IGNORE", 8),
+    ("ompi_mpi_errors_throw_exceptions", 1024),
+    ("ompi_errcodes_intern", 120),
+    ("ompi_errcode_intern_lastused", 4),
+    ("ompi_registered_datareps", 64),
+    ("opal_class_init_epoch", 4),
+    ("opal_list_item_t_class", 64),
+    ("opal_uses_threads", 1),
     ("garonne_libmpi_openmpi", 4),
 ];
 
@@ -107,6 +114,9 @@ fn objects_have_the_sizes_that_programs_copy() {
     let (found, objects) = (exported(), objects());
     for (name, size) in &objects {
         assert_eq!(found.get(name), Some(size), "{name}");
+    }
+    for (name, size) in VARIABLES {
+        assert_eq!(found.get(name), Some(&size), "{name}");
     }
     assert_eq!(objects.len(), 107, "104 of Open MPI 4.1 and 3 of 5.0");
 }
