@@ -134,8 +134,27 @@ class Wheels:
             ready, wanted = self.root / ".ready", " ".join(wheels)
             if ready.exists() and ready.read_text() == wanted:
                 return
-            print(f"fetching {wanted}", file=sys.stderr, flush=True)
+            print(f"fetching {wanted or 'no more than an environment'}", file=sys.stderr, flush=True)
             shutil.rmtree(self.root, ignore_errors=True)
             asked([sys.executable, "-m", "venv", self.root])
-            asked([self.root / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", *wheels])
+            if wheels:
+                asked([*self.pip(), "install", "-q", "--no-deps", "--only-binary", ":all:", *wheels])
             ready.write_text(wanted)
+
+    def pip(self):
+        return [self.root / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+
+    def sources(self, requirement):
+        """The unpacked source distribution of `NAME==VERSION`, for the tests that a wheel leaves out."""
+        target = self.root.parent / requirement.replace("==", "-")
+        with locked(self.root.parent / f"{target.name}.lock"):
+            if not target.exists():
+                print(f"fetching the sources of {requirement}", file=sys.stderr, flush=True)
+                download = self.root.parent / f"{target.name}.new"
+                shutil.rmtree(download, ignore_errors=True)
+                asked([*self.pip(), "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", download, requirement])
+                (archive,) = download.glob("*.tar.gz")
+                asked(["tar", "xzf", archive, "-C", download])
+                (download / target.name).rename(target)
+                shutil.rmtree(download)
+        return target

@@ -59,8 +59,8 @@ class Refused(unittest.TestCase):
 
     def test_collectives_and_crowds_take_two_ranks_at_least(self):
         for wrong in ("1", "0", "2,1", ",", "-3"):
-            self.refused("collectives", "--overlap", "--ranks", wrong, takes="whole numbers from 2 to 16384")
-            self.refused("oversubscribed", "--ranks", wrong, takes="whole numbers from 2 to 16384")
+            self.refused("collectives", "--overlap", "--ranks", wrong, takes="whole numbers from 2 to 1048576")
+            self.refused("oversubscribed", "--ranks", wrong, takes="whole numbers from 2 to 1048576")
 
     def test_messages_have_a_byte_at_least_and_a_list_of_lengths_has_one(self):
         for wrong in ("-5", "0", ",", "", "8,x", "8,0"):

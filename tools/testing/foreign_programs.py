@@ -39,7 +39,7 @@ class Program:
     ranks: int
     packages: list[str] = dataclasses.field(default_factory=list)
     wheels: list[str] = dataclasses.field(default_factory=list)
-    sources: str = ""
+    sdist: str = ""
     language: str = "C"
     files: list[str] = dataclasses.field(default_factory=list)
     prepare: str = ""
@@ -78,7 +78,7 @@ class Place:
         self.inputs = context.root / "tests/binaries"
 
     def environment_of(self, program):
-        return packages.Wheels(self.state, program.name)
+        return packages.Wheels(self.state, program.wheels[0].partition("==")[0] if program.wheels else "no-wheels")
 
     def fetch(self, program, native=False):
         """Sees that the program is here, or skips with the reason."""
@@ -87,25 +87,22 @@ class Place:
             if wanted:
                 self.debian.fetch(wanted)
                 self.debian.check()
-            if program.wheels:
+            if program.wheels or program.sdist:
                 self.environment_of(program).fetch(program.wheels)
+            if program.sdist:
+                self.environment_of(program).sources(program.sdist)
         except peers.Unavailable as why:
             raise Skip(f"its packages cannot be had or used here: {why}") from why
-        if program.sources:
-            fetch = ["python3", "tools/debian_source.py", program.sources, self.source(program)]
-            check(self.context.execute(f"binaries fetch {program.sources}", fetch, timeout=300))
-
-    def source(self, program):
-        return self.context.state / "sources" / program.sources
 
     def version(self, program):
         name, version = program.package()
         return version or self.debian.version(name)
 
     def words(self, program, words, each=""):
-        known = {"{each}": each, "{wheels}": str(self.environment_of(program).root), "{inputs}": str(self.inputs), "{source}": str(self.source(program))}
+        environment = self.environment_of(program)
+        known = {"{each}": each, "{wheels}": environment.root, "{sdist}": environment.root.parent / program.sdist.replace("==", "-"), "{root}": self.context.root, "{prefix}": self.context.prefix}
         for name, value in known.items():
-            words = [word.replace(name, value) for word in words]
+            words = [word.replace(name, str(value)) for word in words]
         return words
 
     def native_launcher(self, program):
@@ -160,6 +157,7 @@ class Place:
         if not library.exists():
             raise Skip(f"{library.name} is not installed")
         env = {"LD_LIBRARY_PATH": str(library.parent), **program.env}
+        env = {name: self.words(program, [value])[0] for name, value in env.items()}
         return self.run(program, "garonne", self.context.launcher(program.ranks), self.context.environment(env))
 
     def reference(self, program):

@@ -133,6 +133,12 @@ def ways(data):
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
+def binaries(data):
+    refused = any("cannot be had" in note for note in data["notes"])
+    yield "rows", refused or [(row["what"], set(row["ns"])) for row in data["rows"]] == [("lammps", {"garonne", "own MPI"})]
+    yield "notes", not any("failed" in note for note in data["notes"])
+
+
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
     ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "contiguous,strided"], overlap),
@@ -143,6 +149,7 @@ PARTS = [
     ("threads", ["threads", *TINY], threads),
     ("flows", ["flows", *TINY], flows),
     ("ways", ["ways", *TINY], ways),
+    ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]
 
 
