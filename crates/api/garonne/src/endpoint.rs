@@ -38,7 +38,7 @@ pub struct Endpoint {
     dropped: Mutex<Vec<OwnedOperation>>,
 }
 
-/// What an endpoint's messages go by.
+/// Engine of an endpoint, by which its messages go.
 pub(crate) enum Host {
     /// A rank of a job. As large as it is, since there is one in a process.
     Job(Box<Rank>),

@@ -8,7 +8,7 @@ use garonne_engine::one_sided;
 use garonne_job::error::Result;
 use garonne_sync::user::Data;
 
-/// What another process needs to read a region. Travels as bytes in a message.
+/// Key with which another process reads a region. Travels as bytes in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionKey(pub(crate) one_sided::RegionKey);
 

@@ -23,9 +23,9 @@ pub struct CopySplit<'a>(&'a AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptSplit;
 
-/// How much is taken at a time: a quarter of what is left, or half of it as long as the other side
-/// took nothing. So whoever comes late finds most of the rest still to be taken, and a side that is
-/// alone has it in few parts.
+/// Size of the parts that are taken: a quarter of what is left, or half of it as long as the other
+/// side took nothing. So whoever comes late finds most of the rest still to be taken, and a side
+/// that is alone has it in few parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPolicy {
     /// Units at least, as far as there are so many.

@@ -16,7 +16,7 @@ const ARMED: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Doorbell<'a>(&'a AtomicU32);
 
-/// What the word was when the sleeper armed it.
+/// Value of the word when the sleeper armed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArmTicket(u32);
 
@@ -126,7 +126,7 @@ mod sleeping {
     /// that a wake-up missed in that window costs little beside the sleep that was coming anyway.
     const FIRST_NAP: Duration = Duration::from_micros(500);
 
-    /// How far a sleeper has come; one value per sleep, made anew after each [`Doorbell::arm`].
+    /// Stage of a sleep; one value per sleep, made anew after each [`Doorbell::arm`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum SleepStage {
         /// Just armed.

@@ -118,7 +118,7 @@ mod loom_tests {
     use crate::facade::Cell;
     use loom::sync::Arc;
 
-    /// What only the leader touches, between runs.
+    /// State that only the leader touches, between runs.
     struct Duty {
         lead: LeaderFollower,
         mine: Cell<()>,

@@ -23,7 +23,7 @@ const RETRY_EVERY: u32 = 64;
 
 const ROUTINES: [Routine; 2] = [Routine::Vector, Routine::Library];
 
-/// What is known of copies of one class. Relaxed everywhere: any routine is right, the choice is
+/// Measured times of copies of one class. Relaxed everywhere: any routine is right, the choice is
 /// only about speed.
 #[derive(Debug)]
 struct SizeClass {

@@ -216,7 +216,7 @@ impl Drop for Producer {
     }
 }
 
-/// What a consumer found.
+/// Result of a consumer's look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
     /// Nothing there.

@@ -10,7 +10,7 @@
 use crate::facade::{AtomicU32, Mutex, MutexGuard, Ordering, total_order};
 use std::sync::PoisonError;
 
-/// What sees whether something has come.
+/// Condition that a waiter has the leader evaluate.
 type Predicate<'a> = dyn FnMut() -> bool + Send + 'a;
 
 struct PredicateEntry {

@@ -181,7 +181,7 @@ impl Drop for ProgressThreadGuard<'_> {
     }
 }
 
-/// How often ownership was released, for a progress thread that looks by itself: it acts on what
+/// Number of releases of ownership, for a progress thread that looks by itself: it acts on what
 /// stays lent from one look to the next, and rests while nothing is.
 #[derive(Debug)]
 pub struct ReleaseCounter {

@@ -70,7 +70,7 @@ impl RingPosition {
     }
 }
 
-/// How much a ring holds. Both powers of two.
+/// Sizes of a ring. Both powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingGeometry {
     /// Slots.
@@ -117,7 +117,7 @@ const PAGE_UNITS: u32 = 64;
 const PHASED_UNITS: u32 = 128;
 const PHASE: u32 = PAGE_UNITS / 2;
 
-/// Whether a ring has one writer or many.
+/// Number of writers of a ring: one or many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingKind {
     Mailbox,
@@ -135,7 +135,7 @@ pub enum StoreKind {
     Streamed = 1,
 }
 
-/// What kind of record asks for room.
+/// Kind of the record that asks for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordClass {
     /// May not use the reserved room.

@@ -38,7 +38,7 @@ pub struct CounterBarrier<'a> {
     pub(crate) members: u32,
 }
 
-/// What somebody finds on arriving.
+/// Result of arriving at a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Others are still to come.
@@ -47,7 +47,7 @@ pub enum Arrival {
     Last(Agreement),
 }
 
-/// Whether the members of a meeting brought the same word.
+/// Agreement of the members of a meeting on the word that they brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// All the same.

@@ -29,8 +29,8 @@ pub(crate) trait ContiguousSlots: RingMemory {
     fn behind(at: Self::At) -> Self::At;
 }
 
-/// How far a run is. Every word is written by one thread at a time, so none needs an order of its
-/// own.
+/// Progress of a slot batch. Every word is written by one thread at a time, so none needs an order
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct BatchCursor {
     /// The next slot.

@@ -53,7 +53,7 @@ impl StoreCosts {
     }
 }
 
-/// What a lane's reader tells its writer: a hint, which a mad reader can only make wrong.
+/// Costs that a lane's reader tells its writer: a hint, which a mad reader can only make wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCosts(StoreCosts);
 

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a run says at its end.
+/// Result of a run, as the work returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// The work is done.
@@ -103,7 +103,7 @@ struct TaskVtable<C> {
     release: unsafe fn(NonNull<TaskHeader<C>>),
 }
 
-/// What queues know of a task. First field of every task.
+/// Part of a task that queues know. First field of every task.
 #[repr(C)]
 pub(crate) struct TaskHeader<C> {
     // What a runner writes comes first, so that it lies on one line.
@@ -144,7 +144,7 @@ impl<W: TaskWork<C>, C: 'static> std::fmt::Debug for TaskNode<W, C> {
     }
 }
 
-/// What a runner learns from settling or finds before running.
+/// Verdict on a task, before a run or from settling it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunVerdict {
     /// Settled; the runner frees the slot.
@@ -159,7 +159,7 @@ pub(crate) enum RunVerdict {
     Cancelled,
 }
 
-/// What a runner knows after a run, when the task may be gone.
+/// Result of a run for its runner, when the task may be gone.
 pub(crate) struct RunResult {
     pub(crate) settled: RunVerdict,
     pub(crate) queue_slot: u32,
@@ -403,7 +403,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
     }
 }
 
-/// What `put` found.
+/// Result of `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
     /// How many tasks of the same 64 slots waited already for somebody to run them.

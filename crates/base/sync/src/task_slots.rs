@@ -144,7 +144,7 @@ pub struct TaskQueues<C> {
     nonempty_hints: Box<[AtomicU64]>,
 }
 
-/// What a walk over queues did.
+/// Counts of a walk over queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTally {
     /// Tasks that were settled.

@@ -44,7 +44,7 @@ impl AtomicWords for Vec<AtomicU64> {
     }
 }
 
-/// How large a journal is.
+/// Sizes of a trace ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRingLayout {
     slots: u64,
@@ -99,7 +99,7 @@ pub fn write(memory: &impl AtomicWords, shape: TraceRingLayout, record: &RecordW
     stamp.store(number.wrapping_add(1), Ordering::Release);
 }
 
-/// What a reader found at its place.
+/// Result of reading a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// The record.

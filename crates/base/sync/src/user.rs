@@ -459,7 +459,7 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64;
 }
 
-/// What an operation sends or fills: memory and its shape.
+/// Memory that an operation sends or fills, with its shape.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// Place where the data is.

@@ -54,7 +54,7 @@ impl WaiterId {
     }
 }
 
-/// What the library keeps of a waiter between its turns: its id, and a word of the layer above.
+/// State of a waiter between its turns: its id, and a word of the layer above.
 #[derive(Debug)]
 pub struct WaiterState {
     id: WaiterId,

@@ -5,7 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::machine::Machine;
 use crate::placement::NumaNodes;
 
-/// What a rank is bound to.
+/// Part of the machine to which a rank is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BindTo {
     /// A core if there are enough free ones, else nothing.
@@ -42,7 +42,7 @@ pub enum MapBy {
     Package,
 }
 
-/// What the user asks for.
+/// Wishes of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// What a rank is bound to.
@@ -75,7 +75,7 @@ impl Default for Policy {
     }
 }
 
-/// What is available.
+/// Processors that are available.
 #[derive(Clone, Debug)]
 pub struct BindingInput<'a> {
     /// The machine.

@@ -20,7 +20,7 @@ pub struct Pu {
     pub numa: u32,
 }
 
-/// What may be used of the machine.
+/// Part of the machine that may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Processing units that this process may use, by CPU number.

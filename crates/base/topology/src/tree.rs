@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::cpuset::CpuSet;
 use crate::machine::{allowed, cpus_of, nodes, text};
 
-/// What an area is. In the order in which they usually nest, which decides only how areas are
+/// Kind of an area. In the order in which they usually nest, which decides only how areas are
 /// described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {

@@ -8,7 +8,7 @@ use garonne_engine::api::{CallOrigin, Peer, in_shard, shard_of};
 use garonne_engine::observe::events::{SentMessage, UnreceivedMessage};
 use garonne_engine::transport::Transport;
 
-/// What nobody received at a rank, and what is known of its own sends. For checks that a user asks
+/// Messages that nobody received at a rank, and its own sends. For checks that a user asks
 /// for: each call takes the engine's lock.
 pub trait MessageAudit {
     /// Takes in all that has come, and lists the messages that no receive has. Ends when peers send

@@ -12,7 +12,7 @@ use crate::limits::{SPIN_ON_LIMIT, SPIN_ON_SKIPS};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// What is known of the bet. Relaxed everywhere: a stale value costs one occasion.
+/// Outcomes of earlier tries. Relaxed everywhere: a stale value costs one occasion.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     /// Occasions to come on which it is not made.

@@ -23,7 +23,7 @@ pub struct SpinBudget {
     pub spinners: u32,
 }
 
-/// What became of a core that a thread gave away.
+/// Fate of a core that a thread gave away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldOutcome {
     /// Nobody else wanted it.
@@ -41,8 +41,8 @@ pub struct PossibleSenders {
     pub origins: Vec<CallOrigin>,
 }
 
-/// What others may know of a communicator. Where its list and its counters lie stays readable until
-/// it is told that the communicator is no more.
+/// Facts of a communicator that others may know. Where its list and its counters lie stays readable
+/// until it is told that the communicator is no more.
 #[derive(Clone, Copy, Debug)]
 pub struct CommunicatorInfo<'a> {
     /// Name that the program gave; empty if it gave none.

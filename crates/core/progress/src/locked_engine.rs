@@ -119,7 +119,7 @@ pub struct LockedEngine<R, S> {
     shard_links: OnceLock<ShardLinks<R, S>>,
 }
 
-/// Who advances the engine.
+/// Caller that advances the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgressCaller {
     /// A thread of the program, inside MPI.

@@ -220,7 +220,7 @@ impl WaitKey {
     }
 }
 
-/// What processes of one node share beside messages, for their collectives. An implementation that
+/// Memory and words that processes of one node share for their collectives. An implementation that
 /// offers nothing leaves all to messages.
 pub trait NodeShared {
     /// Memory that `owner` offers to all processes of this node for what they do together beside
@@ -440,7 +440,7 @@ pub trait BackgroundWork {
     fn leave_pending(&self, _request: Request) {}
 }
 
-/// What a communicator tells the engines of its messages.
+/// Calls by which a communicator tells the engines of its state.
 pub trait CommunicatorSupport {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those
     /// who watch from outside.
@@ -464,7 +464,7 @@ pub trait CommunicatorSupport {
     }
 }
 
-/// What may be told of operations and peers, for traces and error texts.
+/// Facts about operations and peers, for traces and error texts.
 pub trait Diagnosis {
     /// Returns what may be told of an operation that is not over; `None`: it is.
     fn pending(&self, _name: Request) -> Option<PendingOperation> {

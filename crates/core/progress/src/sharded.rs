@@ -35,7 +35,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// What opens a rank's further shards: the engine of one, and its surroundings.
+/// Function that opens a further shard of a rank: its engine, and its environment.
 pub type ShardOpener<R, S> =
     Box<dyn Fn(usize) -> Result<(Engine<R>, S), Error> + std::marker::Send + Sync>;
 

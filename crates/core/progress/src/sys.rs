@@ -95,7 +95,7 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What a thread of [`start`] does.
+/// Work of a thread of [`start`].
 pub(crate) trait ThreadMain: Send + Sync + 'static {
     /// All of it.
     fn work(self: Arc<Self>);

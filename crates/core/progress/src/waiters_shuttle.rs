@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 
-/// What a rank's waiters share: wait slots, and messages that nobody has taken in.
+/// State that a rank's waiters share: wait slots, and messages that nobody has taken.
 #[derive(Default)]
 struct Rank {
     waiters: Waiters,

@@ -68,7 +68,7 @@ const fn number(text: &str) -> u64 {
     number
 }
 
-/// What a module is given to make a transport of.
+/// Parts from which a module makes a transport.
 pub struct ModuleContext<'a> {
     /// Rank whose transport it is.
     pub me: Peer,

@@ -250,11 +250,11 @@ fn changeable(keyval: c_int) -> Result<()> {
     ))
 }
 
-/// What a rank's program attached to predefined datatypes. The datatypes themselves are constants,
-/// which all ranks of a process share.
+/// Attributes and names that a rank's program attached to predefined datatypes. The datatypes
+/// themselves are constants, which all ranks of a process share.
 pub(crate) struct PredefinedTypes(Mutex<BTreeMap<u16, Attached>>);
 
-/// What the program attached to one datatype.
+/// Attributes and name that the program attached to one datatype.
 #[derive(Default)]
 struct Attached {
     attrs: Arc<Attrs>,

@@ -243,7 +243,7 @@ struct ClassStats {
     next_path: Option<usize>,
 }
 
-/// What a communicator has learned of the paths of long collectives. All members hold equal values:
+/// Knowledge of a communicator about the paths of long collectives. All members hold equal values:
 /// only numbers enter that all were shown in one barrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathTuner {

@@ -164,14 +164,14 @@ pub fn spread(placed: &PlacementOptions, ranks: &[u32], size: u32) -> PlacementO
 
 fn read_bootstrap(mut from: impl Read) -> Result<AgentBootstrap> {
     let failed = |error| {
-        let text = "no errand on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
+        let text = "no bootstrap message on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
         Error::system(codes::G0216, text, error)
     };
     let mut len = [0; 4];
     from.read_exact(&mut len).map_err(failed)?;
     let len = u32::from_le_bytes(len) as usize;
     if len > BOOTSTRAP_BYTES_MAX {
-        let text = "what is on standard input is no errand; `garonne agent` is started by `garonne run --host`, not by hand";
+        let text = "what is on standard input is no bootstrap message; `garonne agent` is started by `garonne run --host`, not by hand";
         return Err(Error::misuse(codes::G0216, text));
     }
     let mut bytes = vec![0; len];

@@ -41,7 +41,7 @@ pub enum OutputTags {
     Stream,
 }
 
-/// Whether lines of output begin with the time.
+/// Choice whether lines of output begin with the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputTimes {
     /// Lines begin without the time.
@@ -61,7 +61,7 @@ pub enum StderrMode {
     Merged,
 }
 
-/// Whether ranks' tags are coloured.
+/// Choice whether ranks' tags are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagColour {
     /// Plain.

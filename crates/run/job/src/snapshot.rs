@@ -32,8 +32,8 @@ const THREADS: u32 = 1 << 31;
 /// asked for, of its wait and of what it polls for.
 const COMMS_MAX: usize = 2 * PENDING_SHOWN + KEPT_SHOWN + 1;
 
-/// What a rank shows of itself, and what the system says about its process. Made by a look at the
-/// rank's own host.
+/// State that a rank shows of itself, and that the system shows of its process. Made by a look at
+/// the rank's own host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankSnapshot {
     /// Number of the rank.
@@ -121,7 +121,7 @@ pub struct DetailedSnapshot {
     pub entered: Vec<CollectivesEntered>,
 }
 
-/// How many collectives a rank has entered on a communicator.
+/// Number of collectives that a rank has entered on a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectivesEntered {
     /// The communicator's number.

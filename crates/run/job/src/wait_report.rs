@@ -80,7 +80,7 @@ pub struct CommReport {
     pub counts: CollectiveCounters,
 }
 
-/// How many collectives a member of a communicator has entered there.
+/// Numbers of collectives that a member of a communicator has entered there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveCounters {
     /// The counters lie at this address of the rank's memory, 32 bits each.

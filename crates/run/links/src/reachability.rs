@@ -75,7 +75,7 @@ pub struct HostNetworks {
     pub above: Option<usize>,
 }
 
-/// What is lost if a network is disabled.
+/// Loss that follows if a network is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisableEffect {
     /// The network is this host's last.

@@ -26,7 +26,7 @@ use garonne_job::limits::FRUITLESS_RUN_NS;
 use garonne_job::wait_report::WaitReport;
 use garonne_links::sys;
 
-/// What the board asks of the recorder.
+/// Request to the recorder, as the world's memory says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceRequest {
     /// Nothing is to be recorded.

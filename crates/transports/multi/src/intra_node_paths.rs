@@ -53,7 +53,7 @@ impl RemotePart {
     /// Returns whether both transports reach this peer.
     #[inline]
     pub(super) fn has_both(&self, peer: Peer) -> bool {
-        self.beside.get(peer as usize).copied().unwrap_or(false)
+        self.both.get(peer as usize).copied().unwrap_or(false)
     }
 
     /// Exposes data to a peer by both transports, or by shared memory alone if TCP has no room.

@@ -67,26 +67,29 @@ struct ModulePart {
     tcp: Option<Arc<Mutex<TcpTransport>>>,
 }
 
-/// The way to other nodes.
+/// TCP to the peers of other nodes, and the thread that watches its sockets.
+///
+/// Owned by a [`MultiTransport`], which asks [`RemotePart::is_near`] before each use.
 struct RemotePart {
-    /// Ends before what it looks at.
+    /// Thread that watches the sockets; started at the first sleep, dropped before the sockets.
     watcher: Option<SocketWatcher>,
-    /// Processors that it lives on; none: those of the thread that starts it.
+    /// Processors of the watching thread; none: those of the thread that starts it.
     watcher_cpus: Vec<u32>,
     /// Words that wake the progress thread of this rank.
     progress_words: Option<(SharedWord, SharedWord)>,
     tcp: Arc<Mutex<TcpTransport>>,
-    /// By peer: it is on this node.
+    /// By peer: whether shared memory reaches the peer.
     near: Vec<bool>,
     wake: Arc<MultiWake>,
-    /// Polls of shared memory between two of TCP, and how many are left.
+    /// Polls of shared memory between two polls of TCP.
     tcp_every: u32,
+    /// Polls of shared memory until the next poll of TCP.
     tcp_in: u32,
-    /// The former at most: none where nobody else is on this node.
+    /// Upper limit of `tcp_every`; 0 where no other rank is on this node.
     tcp_every_max: u32,
-    /// By peer: large data go by both transports; empty: to nobody.
-    beside: Vec<bool>,
-    /// Some are being read so.
+    /// By peer: whether large data go by both transports; empty: to no peer.
+    both: Vec<bool>,
+    /// Whether some data are being read by both transports.
     copies: bool,
 }
 
@@ -150,20 +153,20 @@ impl RemotePart {
         self.near.get(peer as usize).copied().unwrap_or(false)
     }
 
-    /// Something goes or came by TCP: answers are looked for soon.
+    /// Notes that a packet goes or came by TCP, so that the next poll looks at TCP for answers.
     #[inline]
     fn moves(&mut self) {
         (self.tcp_every, self.tcp_in) = (1, 0);
     }
 
-    /// The transport, for something that goes by it.
+    /// Locks TCP for an operation with a peer.
     #[inline]
     fn enter(&mut self) -> MutexGuard<'_, TcpTransport> {
         self.moves();
         lock(&self.tcp)
     }
 
-    /// Has the transport send something; the watcher looks after what is kept of it.
+    /// Has TCP send something. The watcher sends what TCP keeps back for a later packet.
     #[inline]
     fn send<T>(&mut self, how: impl FnOnce(&mut TcpTransport) -> T) -> T {
         let mut tcp = self.enter();
@@ -180,7 +183,7 @@ impl RemotePart {
     fn call_watcher(&mut self) {
         match self.watcher() {
             Some(watcher) => watcher.nap(),
-            // Without the thread nothing may be kept.
+            // Without the watching thread TCP must keep nothing back.
             None => {
                 let mut tcp = lock(&self.tcp);
                 tcp.gather_nothing();
@@ -217,10 +220,11 @@ impl RemotePart {
         self.wake.sockets.set_watched(watched);
     }
 
-    /// Has the watcher ring for what becomes ready, if there can be one.
+    /// Has the watcher ring the doorbell when a socket becomes ready. Returns whether there is a
+    /// watcher.
     fn watch(&mut self) -> bool {
-        // The caller's last poll looks at the sockets, too; what becomes ready after it rings the
-        // bell that is armed already.
+        // The caller polls the sockets once more. A socket that becomes ready after that poll rings
+        // the doorbell, which is armed already.
         self.moves();
         let sockets = self.wake.sockets.clone();
         self.watcher().is_some_and(|watcher| watcher.arm(&sockets))
@@ -277,7 +281,7 @@ impl MultiTransport {
             tcp_every: 1,
             tcp_in: 0,
             tcp_every_max: if alone { 0 } else { MULTI_TCP_EVERY_MAX },
-            beside: Vec::new(),
+            both: Vec::new(),
             copies: false,
         };
         Self {
@@ -286,12 +290,12 @@ impl MultiTransport {
         }
     }
 
-    /// From now on large data to and from these peers, by index, of this node go by TCP as well, of
-    /// which both sides know. Not the rank itself.
-    pub fn join(&mut self, beside: Vec<bool>) {
+    /// Has large data to and from some peers of this node go by both transports from now on. `both`
+    /// says by index for which peers; both sides say the same, and none names itself.
+    pub fn join(&mut self, both: Vec<bool>) {
         if let Some(remote) = self.remote_mut() {
-            lock(&remote.tcp).set_beside(beside.clone());
-            remote.beside = beside;
+            lock(&remote.tcp).set_beside(both.clone());
+            remote.both = both;
         }
     }
 
@@ -466,8 +470,8 @@ impl Transport for MultiTransport {
             remote.tcp_in -= 1;
             return self.shm.poll(budget, sink);
         }
-        // First, or much traffic of the node would leave it no budget; and not in every poll, or
-        // the other way round.
+        // TCP is polled first, since much traffic of the node would leave it no budget. It is not
+        // polled each time, since a poll of sockets costs a system call.
         let (mut told, copies) = (remote.poll(budget, sink), remote.copies);
         if copies {
             told += self.copy_some();
@@ -498,8 +502,7 @@ impl Transport for MultiTransport {
     }
 
     fn peer_lost(&mut self, peer: Peer) {
-        // What is read of a peer of this node ends by itself: its memory is always there, or known
-        // not to be.
+        // Reads of a peer of this node end by themselves: its memory is there, or known to be gone.
         of!(self, peer, transport => transport.peer_lost(peer));
     }
 
@@ -569,9 +572,9 @@ impl FastPath for MultiTransport {
 
     #[inline]
     fn is_idle(&self) -> bool {
-        // Of sockets nobody knows without asking the system.
         match &self.others {
             OtherPeers::None => self.shm.is_idle(),
+            // Only a system call tells what sockets have.
             OtherPeers::Tcp(_) => false,
             OtherPeers::Modules(modules) => modules.outermost.is_idle(),
         }
@@ -606,7 +609,8 @@ impl RemoteMemory for MultiTransport {
 
     fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         ask_modules!(mut self, modules => modules.revoke(token));
-        // Tokens are unique among both, and a transport that does not know one has nothing to end.
+        // A token is known to one of the transports or to both. A transport that does not know it
+        // has nothing to end.
         if let Some(remote) = self.remote()
             && lock(&remote.tcp).revoke(token) == BulkStatus::Pending
         {
@@ -633,7 +637,8 @@ impl RemoteMemory for MultiTransport {
 
     fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
         ask_modules!(mut self, modules => modules.registered_memory());
-        // It gives no rights to regions of peers of other nodes, whose engines carry accesses out.
+        // Shared memory gives no access to regions of other nodes. The engines of those peers carry
+        // out accesses.
         self.shm.registered_memory()
     }
 }
@@ -646,7 +651,7 @@ impl SharedCopy for MultiTransport {
         data: &Data,
         way: RendezvousMode,
     ) -> Option<RegionDescriptor> {
-        // Of what goes by both nobody takes parts by himself.
+        // Data that go by both transports are not shared: neither side takes parts of them.
         if self
             .remote()
             .is_some_and(|remote| remote.joins(peer, data.len))
@@ -667,7 +672,7 @@ impl SharedCopy for MultiTransport {
 
     fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         ask_modules!(mut self, modules => modules.withdraw_region(token));
-        // Only data of the node's peers was offered.
+        // Only peers of this node were offered memory.
         self.shm.withdraw_region(token)
     }
 
@@ -711,7 +716,7 @@ impl AsyncProgress for MultiTransport {
 
     fn needs_polling(&self, peer: Option<Peer>, len: u64) -> bool {
         ask_modules!(self, modules => modules.needs_polling(peer, len));
-        // What is shorter the system takes in by itself, and reading it is the program's own work.
+        // The system takes in shorter messages without this rank.
         self.remote().is_some_and(|remote| {
             len > TCP_FRAGMENTED_MAX as u64 && peer.is_none_or(|peer| !remote.is_near(peer))
         })
@@ -734,10 +739,10 @@ impl AsyncProgress for MultiTransport {
     fn arm_progress(&mut self) -> Option<Duration> {
         ask_modules!(mut self, modules => modules.arm_progress());
         let remote = self.remote_mut()?;
-        // What is kept stays kept: that the rank does not look is seen to already.
+        // TCP keeps back what it kept back: the watcher sees to it while the rank does not poll.
         let mut tcp = lock(&remote.tcp);
         tcp.before_sleep();
-        // A poll takes more from a socket than it tells.
+        // A poll may have read more from a socket than it delivered.
         let taken = tcp.has_taken();
         drop(tcp);
         let watched = remote.watch();

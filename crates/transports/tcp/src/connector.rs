@@ -71,7 +71,7 @@ struct ConnectAttempt {
     came: Vec<u8>,
 }
 
-/// How far an attempt is.
+/// Stage of an attempt.
 #[derive(Debug)]
 pub(crate) enum ConnectStep {
     Wait(Connector),

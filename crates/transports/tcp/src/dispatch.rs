@@ -27,7 +27,7 @@ pub(super) enum StreamKind {
     Wanted,
 }
 
-/// How much was taken from a stream.
+/// Amount that was taken from a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intake {
     /// Everything that was there.

@@ -306,7 +306,7 @@ pub struct Initiator {
     stream: StreamNumber,
 }
 
-/// How far the calling side is.
+/// Stage of the calling side.
 #[derive(Debug)]
 pub enum InitiatorStep {
     /// The answer is not whole.
@@ -435,7 +435,7 @@ pub struct Responder {
     sight: TranscriptView,
 }
 
-/// How far a call is.
+/// Stage of a connection that was called.
 #[derive(Debug)]
 pub enum ResponderStep {
     /// The call is not whole.

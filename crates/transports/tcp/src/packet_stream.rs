@@ -33,7 +33,7 @@ pub(crate) enum StreamEvent {
     Nothing,
 }
 
-/// How far sending got.
+/// Result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
     /// Nothing waits.

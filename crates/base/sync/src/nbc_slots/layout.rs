@@ -4,7 +4,7 @@
 use super::{ROUNDS, WIDE_SETS};
 use crate::shm_barrier::{CELL_BYTES, NOTE_BYTES};
 
-/// How many rounds there are, and how long their cells.
+/// Number of rounds, and lengths of their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbcLayout {
     /// A power of two: how far a member that waits for nobody may be ahead of those that wait for

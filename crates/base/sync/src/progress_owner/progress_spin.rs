@@ -5,7 +5,7 @@
 
 use crate::facade::{AtomicBool, Ordering, fence};
 
-/// Whether a progress thread that does nothing is awake and looks at its gate, so that nobody has
+/// Flag: a progress thread that does nothing is awake and looks at its word, so that nobody has
 /// to be asked to call it for what is lent now.
 #[derive(Debug)]
 pub struct ProgressSpin(AtomicBool);

@@ -9,7 +9,7 @@ pub(super) const LAP_FIRST: u32 = 4096;
 /// bytes did.
 const LAP_ROUNDS: u32 = 4;
 
-/// How much of its area a lane's writer fills before it begins anew.
+/// Part of its area that a lane's writer fills before it begins anew.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillLimit {
     /// The writer comes back to the first unit from about here.

@@ -4,7 +4,7 @@ use super::fill_limit::LAP_FIRST;
 use super::{AREA, PLACE_WORD, RingMemory, RingPosition, STREAMED, StoreKind, VOID};
 use crate::facade::{Ordering, fence};
 
-/// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header
+/// Record at the reader's next slot. A copy; validated against the ring's geometry, its header
 /// is not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundRecord<At> {
@@ -21,7 +21,7 @@ pub(crate) struct FoundRecord<At> {
     pub(super) end: RingPosition,
 }
 
-/// What the reader sees.
+/// State of the reader's next slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NextSlot<At> {
     Empty,

@@ -23,7 +23,7 @@ pub(crate) struct CachedPlan {
     order: Option<Vec<usize>>,
 }
 
-/// What decides in which order the messages of windows leave.
+/// Rule by which the messages of windows leave in order.
 ///
 /// Owned by the core; set once by the engine's owner, priorities also later, by communicator.
 #[derive(Debug, Default)]

@@ -44,7 +44,7 @@ struct ThreadList {
     over: bool,
 }
 
-/// What a thread begins as.
+/// Role with which a thread begins.
 #[derive(Debug)]
 enum StartRole {
     Leader(LeaderTurn),

@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What an action wants next.
+/// Wish of an action at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchAction {
     /// To be called again at the next event.
@@ -42,7 +42,7 @@ pub enum WatchAction {
     Stop,
 }
 
-/// What is asked of a descriptor.
+/// Events of a descriptor that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// The descriptor can be read from, or its other side is gone.
@@ -84,7 +84,7 @@ pub struct EventWatch {
     forks: u32,
 }
 
-/// Who watches, and under which number.
+/// Watcher and its number.
 #[derive(Clone, Debug)]
 enum WatchSource {
     Reactor(Weak<Reactor>, u64),

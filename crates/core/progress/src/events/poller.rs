@@ -22,7 +22,7 @@ const ALARM: u64 = 2;
 /// Events taken at once: enough for a busy moment, the rest stays where it is.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// What it woke for.
+/// Event for which the poller woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolledEvent {
     /// Somebody rang.

@@ -19,7 +19,7 @@ const RUNG: u32 = 1;
 const TIMER: u32 = 2;
 const ALARM: u32 = 4;
 
-/// What it woke for.
+/// Event for which the poller woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolledEvent {
     Bell,

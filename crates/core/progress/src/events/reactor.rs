@@ -454,7 +454,7 @@ impl Reactor {
     }
 }
 
-/// What whoever leads remembers.
+/// State of the leading thread.
 struct ServiceState {
     /// Runs of each queue at the last look.
     runs: Vec<u32>,

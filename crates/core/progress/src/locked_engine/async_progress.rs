@@ -97,7 +97,7 @@ pub(super) struct AsyncProgress<R, S> {
     pub promise: Mutex<Option<SingleThreaded>>,
 }
 
-/// What lender and progress thread both write with each lending.
+/// Words that the releasing thread and the progress thread write with each release.
 pub(super) struct OwnershipState {
     pub owner: ProgressOwner,
     /// The progress thread found nothing open any more.

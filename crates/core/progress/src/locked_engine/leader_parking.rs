@@ -34,7 +34,7 @@ pub(super) enum ParkOutcome {
     Follows,
 }
 
-/// What a leader remembers of its parks in one wait.
+/// History of a leader's parks in one wait.
 #[derive(Debug, Default)]
 pub(super) struct ParkHistory {
     /// The thread parked when it last stepped aside, and may do so again.

@@ -6,7 +6,7 @@
 use super::multi_wait::NO_PATTERN;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// What is known of the leader. The locked engine owns it; whoever leads writes it.
+/// Facts about the leader. The locked engine owns it; whoever leads writes it.
 #[derive(Debug)]
 pub(super) struct LeaderState {
     /// The leader sleeps or is about to: what other threads do must wake it.

@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::messaging::Messaging;
 use garonne_engine::transport::Transport;
 
-/// What a look does that finds the engine taken.
+/// Behaviour of a look that finds the engine taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockPolicy {
     /// Skip the pass: for threads that poll again before they sleep.

@@ -31,9 +31,10 @@ use std::time::Duration;
 /// Nobody has asked yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What progress thread and lender know of spins. Times are in nanoseconds since the host was made.
-/// All but the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What
-/// the one writes often has lines of its own, since the other looks at it all the time.
+/// State of spins that the progress thread and the releasing thread share. Times are in nanoseconds
+/// since the host was made. All but the [`ProgressSpin`] itself are hints: a stale one costs a
+/// needless or missed call. What the one writes often has lines of its own, since the other looks
+/// at it all the time.
 #[derive(Debug)]
 pub(super) struct SpinControl {
     pub(super) flag: ProgressSpin,
@@ -47,7 +48,7 @@ pub(super) struct SpinControl {
     program: CachePadded<ProgramSide>,
 }
 
-/// What only the progress thread touches.
+/// State that only the progress thread touches.
 #[derive(Debug, Default)]
 struct WorkerSide {
     /// Until when it looks on, as far as it knows.
@@ -70,7 +71,7 @@ impl WorkerSide {
     }
 }
 
-/// What only the program's thread touches.
+/// State that only the program's thread touches.
 #[derive(Debug)]
 struct ProgramSide {
     /// When it last left something open, lent for or not.
@@ -222,7 +223,7 @@ struct IdlePolls {
     last: u64,
 }
 
-/// What the time said.
+/// Verdict on the time of a spin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpinTime {
     GoesOn,

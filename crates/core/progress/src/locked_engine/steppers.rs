@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a run of steppers needs of the rank.
+/// Parts of the rank that a run of steppers needs.
 pub(super) trait StepContext {
     /// Calls `f` with the rank as its steppers know it.
     fn with_rank(&self, f: impl FnOnce(&dyn Messaging));
@@ -203,7 +203,7 @@ impl Steppers {
     }
 }
 
-/// What came of stepping.
+/// Result of stepping.
 #[derive(Default)]
 pub(super) struct StepperRun {
     /// Steppers that are over.

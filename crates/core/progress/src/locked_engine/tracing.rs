@@ -11,7 +11,7 @@ use garonne_engine::transport::Transport;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Who watches.
+/// Tracer of an engine, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct TraceSwitch {
     on: AtomicBool,

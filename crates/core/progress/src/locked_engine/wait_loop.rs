@@ -118,7 +118,7 @@ impl DonePolicy {
     }
 }
 
-/// What the leaders of one engine learned from earlier waits. The locked engine owns it.
+/// Knowledge of the leaders of one engine from earlier waits. The locked engine owns it.
 #[derive(Debug, Default)]
 pub(super) struct WaitHistory {
     /// Whether spinning or yielding beyond the budget pays.

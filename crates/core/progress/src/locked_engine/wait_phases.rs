@@ -60,7 +60,7 @@ pub(super) enum Phase {
     Follows,
 }
 
-/// What a phase does to the world. The methods are named by the phase that calls them.
+/// Effects of phases on the world. The methods are named by the phase that calls them.
 pub(super) trait PhaseActions {
     /// Checks the leader's condition, if it may have changed. `true`: its event has come.
     fn check_event(&mut self) -> bool;
@@ -105,7 +105,7 @@ pub(super) trait PhaseActions {
     fn park(&mut self, limit: Option<Duration>, parks: u32) -> bool;
 }
 
-/// What came of running tasks.
+/// Result of running tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TasksOutcome {
     /// Tasks ran, which may have taken long.

@@ -78,7 +78,7 @@ pub enum Keypoint {
     Forced,
 }
 
-/// What a task's run is told.
+/// Facts that a task's run is told.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext {
     /// The core, as numbered by the tree of the machine.
@@ -89,7 +89,7 @@ pub struct RunContext {
     pub(crate) polls: bool,
 }
 
-/// How soon a task is wanted.
+/// Urgency of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
     /// When a core of its place is idle. If none is for a millisecond or two, a thread of the
@@ -103,7 +103,7 @@ pub enum Urgency {
     Now,
 }
 
-/// What went wrong.
+/// Reason why a call about tasks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The caller asked for what cannot be.

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a worker does after a turn.
+/// Next step of a worker after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerAction {
     /// Sleep until called.
@@ -39,7 +39,7 @@ pub(crate) enum WorkerAction {
     Leave,
 }
 
-/// What a worker is called for, and how.
+/// Duty for which a worker is called.
 pub(crate) trait WorkerDuty: Send + Sync + 'static {
     /// Changes with each call.
     fn word(&self) -> &AtomicU32;

@@ -86,7 +86,7 @@ struct LevelPolling {
     settled: u32,
 }
 
-/// What a poller does with a queue that it does not watch.
+/// Decision of a poller about a queue that it does not watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookDecision {
     Skip,
@@ -134,7 +134,7 @@ impl LevelPolling {
     }
 }
 
-/// What a poller remembers of the shared queues on its way.
+/// State of a poller for the shared queues on its path.
 #[derive(Clone, Debug)]
 pub(crate) struct PathPolling {
     levels: [LevelPolling; LEVELS],

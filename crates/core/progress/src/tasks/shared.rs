@@ -35,7 +35,7 @@ pub fn shared() -> Result<Tasks, Error> {
     Ok(tasks)
 }
 
-/// What came of a keypoint.
+/// Result of a keypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeypointOutcome {
     /// Nothing was to do.

@@ -17,7 +17,7 @@ thread_local! {
     static WORKS_FOR: RefCell<Weak<Scheduler>> = const { RefCell::new(Weak::new()) };
 }
 
-/// What the event thread is to do for somebody else.
+/// Order that the event thread carries out for another thread.
 pub(crate) trait ThreadOrder: std::fmt::Debug + Send + Sync {
     fn carry_out(&self);
 }

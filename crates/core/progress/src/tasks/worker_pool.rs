@@ -41,7 +41,7 @@ pub fn offer(cpus: CpuSet) {
     let _ = OFFERED.set(cpus);
 }
 
-/// What tasks run on.
+/// Processors and limits with which tasks run.
 #[derive(Clone, Debug)]
 pub struct TaskSettings {
     /// The machine whose areas get queues.
@@ -75,7 +75,7 @@ impl TaskSettings {
     }
 }
 
-/// How many workers there are.
+/// Numbers of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
     /// Started so far.

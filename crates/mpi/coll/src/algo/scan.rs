@@ -3,7 +3,7 @@
 use super::Reduction;
 use crate::plan::{Plan, PlanScratch};
 
-/// Whether a rank's own contribution is part of its result.
+/// Kind of a scan: with or without a rank's own contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanKind {
     /// `MPI_Scan`.

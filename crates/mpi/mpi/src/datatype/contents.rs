@@ -73,7 +73,7 @@ pub struct Contents {
     pub types: Vec<Datatype>,
 }
 
-/// How many of each `MPI_Type_get_contents_c` returns.
+/// Numbers of the values that `MPI_Type_get_contents_c` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the standard")]
 pub struct Envelope {

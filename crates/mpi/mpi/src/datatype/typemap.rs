@@ -65,7 +65,7 @@ pub(crate) struct TypemapSummary {
     pub leaf: UniformLeaf,
 }
 
-/// Whether all data of a type is of one predefined kind.
+/// Predefined kind of all data of a type, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UniformLeaf {
     /// There is no data.

@@ -114,7 +114,7 @@ pub enum Op {
     },
 }
 
-/// Whether the operands of an operation may be exchanged.
+/// Commutativity of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commutativity {
     /// The operands may be exchanged.

@@ -50,7 +50,7 @@ fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool 
     told.map_or(heard, |told| told.max(heard)) + limits::REMOTE_GRACE <= now
 }
 
-/// What has become of a call to the port of this agent.
+/// Result of a connection to the port of this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildCall {
     /// The caller has not proved who it is, or is nobody.

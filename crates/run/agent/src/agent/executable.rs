@@ -101,7 +101,7 @@ fn not_executable(word: &OsStr, dir: &Path, path: &Path) -> Error {
     }
 }
 
-/// What kind of file it is to the system.
+/// Kind of a file, as the system executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// A program, or a script whose first line names its interpreter.

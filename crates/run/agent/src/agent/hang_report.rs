@@ -59,7 +59,7 @@ impl Drop for HangReporter {
     }
 }
 
-/// What the program has found.
+/// Findings of the program that examines a job.
 #[derive(Debug)]
 pub(super) struct HangReport {
     /// Why it was wanted.

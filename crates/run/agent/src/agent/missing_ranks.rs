@@ -17,7 +17,7 @@ use garonne_job::limits::{MISSING_RANKS_CHECK, MISSING_RANKS_WAIT};
 use garonne_links::process_tree;
 use garonne_links::sys;
 
-/// Whether a rank can still take part in a world.
+/// Possibility that a rank still takes part in a world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Participation {
     /// The rank computes, or may still register: anything can happen.

@@ -36,7 +36,7 @@ pub(super) enum StreamKind {
     Err,
 }
 
-/// Whether a sink can take more now.
+/// State of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SinkState {
     /// Everything is written.

@@ -15,7 +15,7 @@ use garonne_job::limits::{RENDEZVOUS_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, 
 /// others.
 const RENDEZVOUS_HOSTS: u32 = 2;
 
-/// What to search for next.
+/// Next step of a search for relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchStep {
     Nothing,

@@ -30,7 +30,7 @@ const DATED_LOOK: u64 = 4;
 /// Things asked for that are named.
 const NAMED: usize = 3;
 
-/// How often the threads of ranks of this host had looked, to be compared with what is read later.
+/// Numbers of polls of the threads of ranks of this host, to be compared with what is read later.
 #[derive(Default)]
 pub struct PollBaseline(HashMap<u32, [u64; POLL_PLACES]>);
 

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use super::RecordingOutputs;
 use crate::commands::record;
 
-/// How far a host's clock is ahead of this one's.
+/// Time by which a host's clock is ahead of this one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// Nanoseconds; negative: behind.

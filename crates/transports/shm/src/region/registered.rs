@@ -40,7 +40,7 @@ enum Place {
     Commons(usize),
 }
 
-/// What a descriptor says of a registered region.
+/// Place of a registered region, as its descriptor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RegisteredPlace {
     place: Place,

@@ -30,7 +30,7 @@ struct Region {
     descriptor: Option<RegionDescriptor>,
 }
 
-/// What the target owes to an origin.
+/// Answer that the target owes to an origin.
 #[derive(Debug)]
 enum Answer {
     /// Word that a part of an access is over.

@@ -15,7 +15,7 @@ use super::multi_host::find_in_path;
 /// Interpreters that load MPI while they run.
 const INTERPRETERS: [&str; 5] = ["python", "julia", "R", "Rscript", "perl"];
 
-/// What is known of a program before it runs.
+/// Facts about a program before it runs.
 #[derive(Debug, Serialize)]
 struct ProgramReport {
     /// The executable.
