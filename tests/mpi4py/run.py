@@ -4,7 +4,7 @@ A test that ends in MPI_ERR_UNSUPPORTED_OPERATION is counted as skipped only if 
 for a C function that crates/mpi/abi-gen/abi/functions.txt (from which docs/user/conformance.md is made) says is not there yet.
 From any other method the same error is a failure. So the list of what is skipped is the conformance table itself.
 
-usage: run.py TESTS_DIR FUNCTIONS_TXT REPORT_DIR [arguments of mpi4py's test/main.py]
+usage: run.py TESTS_DIR FUNCTIONS_TXT REPORT_DIR [arguments of mpi4py's test/main.py or runtests.py]
 """
 
 import inspect
@@ -144,6 +144,8 @@ class Score(unittest.TextTestResult):
 
 unittest.TextTestRunner.resultclass = Score
 sys.path.insert(0, tests)
-sys.argv = [os.path.join(tests, "main.py"), *sys.argv[4:]]
+# Version 3 has its runner under another name.
+runner = next(name for name in ("main.py", "runtests.py") if os.path.exists(os.path.join(tests, name)))
+sys.argv = [os.path.join(tests, runner), *sys.argv[4:]]
 with open(sys.argv[0], encoding="utf-8") as source:
     exec(compile(source.read(), sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
