@@ -40,6 +40,8 @@ install_into() {
     fill mpifort.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpifort"
     for name in mpifort_abi mpif90 mpif77; do ln -sf mpifort "$prefix/bin/$name"; done
     # The names of other MPIs' libraries, apart: nothing is built against them, and -lmpi must not find them.
+    # Before what a wheel on LD_LIBRARY_PATH may hold: Intel's has a libmpi_abi.so.1, which wins over a RUNPATH.
+    ln -sf ../libmpi_abi.so.1 "$prefix/lib/foreign/libmpi_abi.so.1"
     place "$built/libmpi_mpich.so" "$prefix/lib/foreign/libmpi.so.12" 755
     # Debian's name of MPICH's library.
     empty_library "$prefix/lib/foreign" libmpich.so.12 libmpi.so.12
