@@ -54,7 +54,8 @@ def constants(text):
         elif line and not line.startswith("#"):
             name, value = line.split()
             if value != "-" and not value.startswith("MPI_"):
-                found.append((ctype, name, int(value, 0)))
+                # A handle may be the address of an object.
+                found.append((ctype, name, f"(uintptr_t)&{value}" if value[0].isalpha() else int(value, 0)))
     return found
 
 

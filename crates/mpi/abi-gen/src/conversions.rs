@@ -92,11 +92,11 @@ impl AbiConstants {
         Ok(all)
     }
 
-    /// Constants of the other ABI for its header, without those that it lacks and without special
-    /// weights, which are variables there.
+    /// Constants of the other ABI for its header, without those that it lacks. Where handles are
+    /// `int`, special weights are variables and left out, too.
     pub fn header_groups(&self) -> Vec<ConstantGroup> {
         let mut groups = self.groups.clone();
-        groups.retain(|group| group.ctype != "int *");
+        groups.retain(|group| self.handles == HandleForm::Pointer || group.ctype != "int *");
         for group in &mut groups {
             let absent =
                 |value: &ConstantValue| matches!(value, ConstantValue::Number(n) if n == "-");
@@ -153,6 +153,15 @@ fn number(text: &str) -> Result<i64, String> {
     parsed.map_err(|_| format!("{text} is no number"))
 }
 
+/// Assertions of calls on windows.
+const ASSERTIONS: [&str; 5] = [
+    "MPI_MODE_NOCHECK",
+    "MPI_MODE_NOPRECEDE",
+    "MPI_MODE_NOPUT",
+    "MPI_MODE_NOSTORE",
+    "MPI_MODE_NOSUCCEED",
+];
+
 /// Returns whether a constant belongs to a set.
 fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
     let prefix = |prefix: &str| name.starts_with(prefix);
@@ -178,7 +187,9 @@ fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
         Special::Combiner => prefix("MPI_COMBINER_"),
         Special::TypeClass => prefix("MPI_TYPECLASS_"),
         Special::WindowLock => prefix("MPI_LOCK_"),
-        Special::Mode => prefix("MPI_MODE_"),
+        // In some ABIs these have bits that modes of files have, too.
+        Special::Assertion => ASSERTIONS.contains(&name),
+        Special::FileMode => prefix("MPI_MODE_") && !ASSERTIONS.contains(&name),
         Special::FilePosition => prefix("MPI_SEEK_"),
         Special::Verbosity => prefix("MPI_T_VERBOSITY_"),
         Special::ObjectBinding => prefix("MPI_T_BIND_"),
@@ -187,7 +198,7 @@ fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
     }
 }
 
-const SPECIALS: [Special; 20] = [
+const SPECIALS: [Special; 21] = [
     Special::Rank,
     Special::Tag,
     Special::Error,
@@ -202,7 +213,8 @@ const SPECIALS: [Special; 20] = [
     Special::Combiner,
     Special::TypeClass,
     Special::WindowLock,
-    Special::Mode,
+    Special::Assertion,
+    Special::FileMode,
     Special::FilePosition,
     Special::Verbosity,
     Special::ObjectBinding,
@@ -337,7 +349,7 @@ fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
                 "ERROR_NUMBERS.to_native(".into(),
                 "ERROR_NUMBERS.from_native(".into(),
             ),
-            Special::Mode => (
+            Special::Assertion | Special::FileMode => (
                 format!("bits_to_native(&{table}, "),
                 format!("bits_from_native(&{table}, "),
             ),

@@ -6,11 +6,12 @@ use std::fmt::Write;
 /// Types of callbacks, which are the same text in every ABI's header.
 const CALLBACKS: &str = include_str!("../abi/callbacks.h.in");
 
-/// Returns the C header: `template` with its three marked places filled in.
+/// Returns the C header: `template` with its marked places filled in.
 pub fn header(template: &str, groups: &[ConstantGroup], functions: &[Function]) -> String {
     template
         .replace("@callbacks@\n", &format!("{CALLBACKS}\n"))
         .replace("@constants@\n", &constants(groups))
+        .replace("@objects@\n", &objects(groups))
         .replace("@prototypes@\n", &prototypes(functions))
 }
 
@@ -27,11 +28,33 @@ fn constants(groups: &[ConstantGroup]) -> String {
                     format!("({n})")
                 }
                 ConstantValue::Number(n) if group.ctype == "int" => n.clone(),
+                ConstantValue::Number(n) if is_symbol(n) => format!("(({})&{n})", group.ctype),
                 ConstantValue::Number(n) => format!("(({}){n})", group.ctype),
             };
             writeln!(out, "#define {name:<34} {text}").unwrap();
         }
         out.push('\n');
+    }
+    out
+}
+
+/// Returns whether the value of a constant is the name of an object: the constant is its address.
+fn is_symbol(value: &str) -> bool {
+    value.starts_with(|first: char| first.is_ascii_alphabetic())
+}
+
+/// Returns the declarations of the objects whose addresses are constants. Their type is
+/// incomplete, so a program knows only their addresses.
+fn objects(groups: &[ConstantGroup]) -> String {
+    let mut out = String::new();
+    for group in groups {
+        for (_, value) in &group.entries {
+            if let ConstantValue::Number(symbol) = value
+                && is_symbol(symbol)
+            {
+                writeln!(out, "extern struct garonne_openmpi_abi_object {symbol};").unwrap();
+            }
+        }
     }
     out
 }

@@ -65,7 +65,8 @@ pub enum Special {
     Combiner,
     TypeClass,
     WindowLock,
-    Mode,
+    Assertion,
+    FileMode,
     FilePosition,
     Verbosity,
     ObjectBinding,
@@ -73,7 +74,7 @@ pub enum Special {
     VariableClass,
 }
 
-const SPECIALS: [(&str, Special); 20] = [
+const SPECIALS: [(&str, Special); 21] = [
     ("rank", Special::Rank),
     ("tag", Special::Tag),
     ("error", Special::Error),
@@ -88,7 +89,8 @@ const SPECIALS: [(&str, Special); 20] = [
     ("combiner", Special::Combiner),
     ("type class", Special::TypeClass),
     ("window lock", Special::WindowLock),
-    ("mode", Special::Mode),
+    ("assertion", Special::Assertion),
+    ("file mode", Special::FileMode),
     ("file position", Special::FilePosition),
     ("verbosity", Special::Verbosity),
     ("object binding", Special::ObjectBinding),

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_constant_converts_both_ways() {
-        let sets: [Set<'_>; 16] = [
+        let sets: [Set<'_>; 17] = [
             (&RANK, native_rank, own_rank),
             (&TAG, native_tag, own_tag),
             (&ERROR, native_error, own_error),
@@ -183,7 +183,8 @@ mod tests {
             (&COMBINER, native_combiner, own_combiner),
             (&TYPE_CLASS, native_type_class, own_type_class),
             (&WINDOW_LOCK, native_window_lock, own_window_lock),
-            (&MODE, native_mode, own_mode),
+            (&ASSERTION, native_assertion, own_assertion),
+            (&FILE_MODE, native_file_mode, own_file_mode),
             (&FILE_POSITION, native_file_position, own_file_position),
         ];
         for (set, native, own) in sets {

