@@ -115,7 +115,11 @@ class Place:
     def native_environment(self, program):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "I_MPI_", "MPICH_", "LD_LIBRARY_PATH"))}
         more = {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0", "LD_LIBRARY_PATH": f"{self.environment_of(program).root}/lib"} if program.wheels else {}
-        return {**clean, **peers.ROOT_ALLOWED, **more, **program.env}
+        return {**clean, **peers.ROOT_ALLOWED, **more, **self.filled(program)}
+
+    def filled(self, program):
+        """The program's own environment, with places in it filled in."""
+        return {name: self.words(program, [value])[0] for name, value in program.env.items()}
 
     def directory(self, program, kind):
         """A fresh directory with the program's files, in which its commands run."""
@@ -156,8 +160,9 @@ class Place:
         library = self.context.prefix / "lib/foreign" / LIBRARIES[program.abi]
         if not library.exists():
             raise Skip(f"{library.name} is not installed")
-        env = {"LD_LIBRARY_PATH": str(library.parent), **program.env}
-        env = {name: self.words(program, [value])[0] for name, value in env.items()}
+        env = self.filled(program)
+        # Ours first, as the environment of a user who has other libraries besides.
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(library.parent), env.get("LD_LIBRARY_PATH")]))
         return self.run(program, "garonne", self.context.launcher(program.ranks), self.context.environment(env))
 
     def reference(self, program):
