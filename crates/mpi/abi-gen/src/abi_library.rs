@@ -163,10 +163,11 @@ pub fn library(
         find(name).ok_or_else(|| format!("{name} is no function of the standard"))?;
     }
     let is_alias = |f: &&Function| own.aliases.iter().any(|alias| alias.name == f.name);
-    for f in functions.iter().filter(|f| !is_alias(f)) {
+    let numbered = (1..).zip(&functions);
+    for (number, f) in numbered.filter(|(_, f)| !is_alias(f)) {
         let generated = match own.by_hand.contains(&f.name) {
             true => Ok(String::new()),
-            false => wrapper(f, facts, constants),
+            false => wrapper((number, f), facts, constants),
         };
         match generated {
             Ok(code) => {

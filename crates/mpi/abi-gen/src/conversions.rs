@@ -11,7 +11,8 @@
 use crate::parameters::{HANDLES, Kind, Parameters, Special};
 use crate::table::{ConstantGroup, ConstantValue, Function, Param};
 use crate::wrappers::{
-    Generic, generic_parameter, is_callback, is_tool_callback, returns_error_code, rust_name,
+    Generic, generic_parameter, has_fast_path, is_callback, is_tool_callback, returns_error_code,
+    rust_name,
 };
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -228,10 +229,10 @@ pub fn tables(constants: &AbiConstants) -> Result<String, String> {
     let mut out = String::new();
     for handle in constants.handle_tables() {
         let pairs = constants.pairs(|group, _| group.ctype == *handle)?;
-        writeln!(out, "/// Predefined handles of type `{handle}`, to test the functions that convert them.\n#[cfg(test)]").unwrap();
+        writeln!(out, "/// Predefined handles of type `{handle}`.").unwrap();
         writeln!(
             out,
-            "pub static {}: [(usize, u32); {}] = [",
+            "pub const {}: [(usize, u32); {}] = [",
             table_of_handle(handle),
             pairs.len()
         )
@@ -359,13 +360,22 @@ fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
             ),
         };
         let name = table.to_lowercase();
+        // Numbers that are not negative mean themselves, if all constants are negative.
+        let pairs = constants.pairs(|group, name| belongs(special, group, name))?;
+        let quick = match pairs
+            .iter()
+            .all(|(native, other)| *native < 0 && *other < 0)
+        {
+            true => "if value >= 0 { return value; } ",
+            false => "",
+        };
         for (function, call, doc) in [
             ("native", to, "Number of the standard ABI"),
             ("own", from, "Number of this ABI"),
         ] {
             writeln!(
                 out,
-                "/// {doc} for one of the set {special:?}.\n#[inline]\npub fn {function}_{name}(value: c_int) -> c_int {{ {call}value) }}"
+                "/// {doc} for one of the set {special:?}.\n#[inline]\npub fn {function}_{name}(value: c_int) -> c_int {{ {quick}{call}value) }}"
             )
             .unwrap();
         }
@@ -388,13 +398,13 @@ fn table_of_special(special: Special) -> String {
     name
 }
 
-/// Returns a function's wrapper for the other ABI.
+/// Returns a function's wrapper for the other ABI. `number` is the function's call number.
 ///
 /// # Errors
 /// The reason why the function cannot be generated: a parameter that no rule converts. Such a
 /// function must be written by hand, or the library does not have it.
 pub fn wrapper(
-    f: &Function,
+    (number, f): (usize, &Function),
     facts: &Parameters,
     constants: &AbiConstants,
 ) -> Result<String, String> {
@@ -428,9 +438,18 @@ pub fn wrapper(
         after,
     } = code;
     let name = &f.name;
-    let mut out = format!(
-        "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite){result} {{\n{before}"
-    );
+    let mut out = String::new();
+    let (mut wrapper, mut learn) = (format!("wrap_{name}"), String::new());
+    if has_fast_path(f) {
+        wrapper = format!("other_{name}");
+        learn = fast_wrapper(&mut out, f, number, &parameters);
+    }
+    writeln!(
+        out,
+        "\n/// `{name}`.\n{}pub extern \"C-unwind\" fn {wrapper}({parameters}site: CallSite){result} {{\n{before}",
+        if learn.is_empty() { "" } else { "#[inline(never)]\n" }
+    )
+    .unwrap();
     if f.name.starts_with("MPI_T_") {
         // No error handler is called, so there is no time between the body and the return.
         writeln!(
@@ -443,17 +462,44 @@ pub fn wrapper(
     } else if after.is_empty() {
         writeln!(
             out,
-            "    own_error(native::wrap_{name}{generic}({arguments}site))\n}}"
+            "    let code = native::wrap_{name}{generic}({arguments}site);\n{learn}    own_error(code)\n}}"
         )
         .unwrap();
     } else {
         writeln!(
             out,
-            "    own_error(native::then_{name}({arguments}site, || {{\n{after}    }}))\n}}"
+            "    own_error(native::then_{name}({arguments}site, || {{\n{after}{learn}    }}))\n}}"
         )
         .unwrap();
     }
     Ok(out)
+}
+
+/// Adds the wrapper of a function that has a fast path. Returns the statement by which the general
+/// path lets the fast path find the communicator and the rank.
+fn fast_wrapper(out: &mut String, f: &Function, number: usize, parameters: &str) -> String {
+    let name = &f.name;
+    let small = name.strip_suffix("_c").unwrap_or(name);
+    let quick = small["MPI_".len()..].to_lowercase();
+    let names: Vec<String> = f.params.iter().map(|p| rust_name(&p.name)).collect();
+    // Buffer, count, datatype, rank, tag, communicator, and a status or a request.
+    let [buf, count, datatype, rank, tag, comm, more @ ..] = &names[..] else {
+        unreachable!("functions with fast paths have six arguments or more");
+    };
+    let last = match more {
+        [] => comm.clone(),
+        [status] if status == "status" => format!("({comm}, {status}.replaced(&STATUSES))"),
+        more => format!("({comm}, {})", more.join(", ")),
+    };
+    writeln!(
+        out,
+        "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite) -> c_int {{\n    \
+         match fast::{quick}::<Abi>(({number}, site), {buf}, ({count}, {datatype}), ({rank}, {tag}), {last}) {{\n        \
+         Some(code) => code,\n        None => other_{name}({}, site),\n    }}\n}}",
+        names.join(", ")
+    )
+    .unwrap();
+    format!("    fast::learn::<Abi>({comm}, native_comm({comm}), {rank});\n")
 }
 
 /// Returns the wrapper of `MPI_X_toint` or `MPI_X_fromint`. A handle that is an `int` is its own

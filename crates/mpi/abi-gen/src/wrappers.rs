@@ -228,7 +228,7 @@ fn statements(
 /// Functions whose wrapper first tries the function of the same name in `crate::fast_path`.
 const FAST_PATH: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
 
-fn has_fast_path(f: &Function) -> bool {
+pub(crate) fn has_fast_path(f: &Function) -> bool {
     FAST_PATH.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 

@@ -2,10 +2,11 @@
 
 use crate::status::Status;
 use crate::wrappers::{
-    ERROR, LAST_ERROR_CODES, native_error, own_error, own_keyval, predefined_from_native,
-    predefined_to_native,
+    DATATYPE_HANDLES, ERROR, LAST_ERROR_CODES, native_error, own_error, own_keyval,
+    predefined_from_native, predefined_to_native,
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
+use garonne_bodies::abi::fast::{FastAbi, PlainType};
 use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
 use std::ffi::c_int;
 
@@ -30,6 +31,12 @@ impl HandleConversion<c_int> for Mpich {
     #[inline]
     fn to_native(kind: HandleKind, handle: c_int) -> usize {
         let handle = handle as u32;
+        if kind == HandleKind::Datatype {
+            let found = &DATATYPES[(handle & 0xff) as usize];
+            if found.handle == handle {
+                return found.native;
+            }
+        }
         match predefined_to_native(kind, handle) {
             Some(word) => word,
             None if handle & DYNAMIC != 0 => (handle & !DYNAMIC) as usize,
@@ -56,6 +63,69 @@ impl HandleConversion<usize> for Mpich {
 
     fn from_native(kind: HandleKind, word: usize) -> usize {
         predefined_from_native(kind, word).map_or(word, |handle| handle as usize)
+    }
+}
+
+/// Datatypes by the lower byte of their handles, which tells the predefined ones apart but for the
+/// five pairs of different types.
+const DATATYPES: &[NumberedType; 256] = &numbered_types();
+
+/// A predefined datatype; its handle is 0 where no datatype has this byte.
+#[derive(Clone, Copy)]
+struct NumberedType {
+    handle: u32,
+    plain: PlainType,
+    native: usize,
+}
+
+const fn numbered_types() -> [NumberedType; 256] {
+    let plain = PlainType { bytes: 0, code: 0 };
+    let none = NumberedType {
+        handle: 0,
+        plain,
+        native: 0,
+    };
+    let mut types = [none; 256];
+    let mut at = 0;
+    while at < DATATYPE_HANDLES.len() {
+        let (native, handle) = DATATYPE_HANDLES[at];
+        if handle >> 16 == NUMBERED >> 16 {
+            let place = (handle & 0xff) as usize;
+            assert!(types[place].handle == 0, "two datatypes with one byte");
+            let plain = PlainType::of(native);
+            types[place] = NumberedType {
+                handle,
+                plain,
+                native,
+            };
+        }
+        at += 1;
+    }
+    types
+}
+
+/// Upper bits of the handles in [`DATATYPES`].
+const NUMBERED: u32 = 0x4c00_0000;
+
+impl FastAbi for Mpich {
+    #[inline(always)]
+    fn plain_type(datatype: c_int) -> PlainType {
+        let found = &DATATYPES[(datatype & 0xff) as usize];
+        match found.handle == datatype as u32 {
+            true => found.plain,
+            false => PlainType { bytes: 0, code: 0 },
+        }
+    }
+
+    #[inline(always)]
+    fn comm_word(comm: c_int) -> u32 {
+        comm as u32
+    }
+
+    #[inline(always)]
+    fn recv_tag(tag: c_int) -> c_int {
+        // The lowest bit of negative numbers changes, so -1 becomes -2.
+        tag ^ (tag as u32 >> 31) as c_int
     }
 }
 
@@ -145,6 +215,37 @@ mod tests {
                 assert_eq!(from_native(kind, word), garbage);
             }
         }
+    }
+
+    #[test]
+    fn fast_paths_know_plain_datatypes_and_no_other_word() {
+        let mut plain = 0;
+        for (native, handle) in DATATYPE_HANDLES {
+            let found = Mpich::plain_type(handle as c_int);
+            let expected = PlainType::of(native);
+            if handle >> 16 == NUMBERED >> 16 {
+                assert_eq!((found.bytes, found.code), (expected.bytes, expected.code));
+                plain += usize::from(found.bytes > 0);
+            } else {
+                assert_eq!((found.bytes, expected.bytes), (0, 0), "{handle:#x}");
+            }
+        }
+        assert!(plain > 40, "{plain} datatypes");
+        for garbage in [0, 1, 0x205, 0x4c00_0404, 0x4c00_0505, 0x8c00_0405] {
+            assert_eq!(Mpich::plain_type(garbage_handle(garbage)).bytes, 0);
+        }
+    }
+
+    fn garbage_handle(word: u32) -> c_int {
+        word as c_int
+    }
+
+    #[test]
+    fn tags_of_receives_that_mean_nothing_stay_so() {
+        let tags = [0, 7, c_int::MAX, -1, -2, -3, c_int::MIN].map(Mpich::recv_tag);
+        assert_eq!(tags[..4], [0, 7, c_int::MAX, native_tag(-1)]);
+        let means_nothing = |tag: &c_int| *tag < 0 && *tag != native_tag(-1);
+        assert!(tags[4..].iter().all(means_nothing), "{tags:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::fmt::Debug;
 
 pub mod convert;
+pub mod fast;
 
 pub use crate::c_args::{Callback, ConstPtr, Ptr, StrIn, StrOut};
 pub use crate::entry::CallSite;

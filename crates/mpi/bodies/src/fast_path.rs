@@ -22,7 +22,7 @@ use crate::optional_checks;
 use crate::rank_context::RankContext;
 use crate::status::{StatusLayout, write_if_given};
 use crate::this_rank;
-use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
+use garonne_engine::api::{CallOrigin, ContextId, Peer, Request, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::fast::send_channel::SendChannel;
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 /// neighbours; 2 KB.
 const ENTRIES: usize = 64;
 
-/// An entry of the table. The key is a communicator's handle (0 for none) and a rank in it, or
+/// An entry of the table. The key is a communicator's [`CommKey`] and a rank in it, or
 /// `MPI_ANY_SOURCE`. The value is context, peer, and the send channel to that peer (null if there
 /// is none).
 #[repr(align(32))]
@@ -55,6 +55,29 @@ struct PeerEntry {
 }
 
 const _: () = assert!(size_of::<PeerEntry>() == 32, "two in a line");
+
+/// Names a communicator in the table: its handle in the standard ABI, or what [`foreign_key`]
+/// makes of its handle in another ABI; 0 for no communicator.
+pub type CommKey = usize;
+
+/// Distance of the keys of other ABIs from their words: no such key is a handle of the standard
+/// ABI, all of which are smaller, and both have slots of their own.
+const FOREIGN: usize = (1 << 31) - ENTRIES / 2;
+
+/// Returns the key for calls of another ABI.
+#[inline(always)]
+pub(crate) fn foreign_key(word: u32) -> CommKey {
+    word as usize + FOREIGN
+}
+
+/// Returns the handle in the standard ABI of the communicator that a key names, unless it is
+/// predefined in another ABI.
+fn handle_of(key: CommKey) -> usize {
+    match key.checked_sub(FOREIGN) {
+        Some(word) => word & (i32::MAX as usize),
+        None => key,
+    }
+}
 
 /// Table of the pairs with which a rank communicates.
 pub(crate) struct PeerTable([PeerEntry; ENTRIES]);
@@ -77,20 +100,20 @@ impl PeerTable {
     }
 
     #[inline(always)]
-    fn slot_for(&self, comm: MPI_Comm, rank: c_int) -> &PeerEntry {
-        &self.0[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
+    fn slot_for(&self, comm: CommKey, rank: c_int) -> &PeerEntry {
+        &self.0[(comm as u32).wrapping_add(rank as u32) as usize % ENTRIES]
     }
 
     /// The entry of a pair, if it was learned.
     #[inline(always)]
-    fn lookup(&self, comm: MPI_Comm, rank: c_int) -> Option<&PeerEntry> {
+    fn lookup(&self, comm: CommKey, rank: c_int) -> Option<&PeerEntry> {
         let entry = self.slot_for(comm, rank);
-        (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
+        (entry.comm.load(Ordering::Relaxed) == comm && entry.rank.load(Ordering::Relaxed) == rank)
             .then_some(entry)
     }
 
     #[inline(always)]
-    fn send_channel(&self, comm: MPI_Comm, rank: c_int) -> Option<&SendChannel> {
+    fn send_channel(&self, comm: CommKey, rank: c_int) -> Option<&SendChannel> {
         let track = self.lookup(comm, rank)?.track.load(Ordering::Relaxed);
         // SAFETY: null, or a track of the rank's engine, which lives as long as its communicator; a
         // handle that is freed took its entries with it before.
@@ -108,7 +131,7 @@ fn peers() -> &'static PeerTable {
 /// entry that another is writing.
 #[inline(always)]
 pub(crate) fn wants_entry(comm: MPI_Comm, rank: c_int) -> bool {
-    peers().lookup(comm, rank).is_none() && is_single_threaded()
+    peers().lookup(comm.0, rank).is_none() && is_single_threaded()
 }
 
 #[inline(always)]
@@ -132,8 +155,8 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Pe
     let at = track
         .as_ref()
         .map_or(null_mut(), |track| PostMortemArc::as_ptr(track).cast_mut());
-    let entry = peers().slot_for(comm, rank);
-    if peers().lookup(comm, rank).is_none() {
+    let entry = peers().slot_for(comm.0, rank);
+    if peers().lookup(comm.0, rank).is_none() {
         entry.sends_without_channel.store(0, Ordering::Relaxed);
     }
     entry.comm.store(comm.0, Ordering::Relaxed);
@@ -150,7 +173,7 @@ pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
     if small.len > INLINE_MAX || !is_single_threaded() {
         return;
     }
-    let is_due = match peers().lookup(comm, rank) {
+    let is_due = match peers().lookup(comm.0, rank) {
         None => true,
         Some(entry) if !entry.track.load(Ordering::Relaxed).is_null() => false,
         Some(entry) => {
@@ -170,14 +193,59 @@ pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
 /// Forgets a communicator whose handle is freed; `None`: all of them.
 pub(crate) fn forget(comm: Option<MPI_Comm>) {
     for entry in &peers().0 {
-        if comm.is_none_or(|comm| entry.comm.load(Ordering::Relaxed) == comm.0) {
+        let key = entry.comm.load(Ordering::Relaxed);
+        if comm.is_none_or(|comm| handle_of(key) == comm.0) {
             entry.comm.store(0, Ordering::Relaxed);
         }
     }
 }
 
+/// Copies the entry of a pair for calls of another ABI, which have the key `foreign`.
+#[inline]
+pub(crate) fn learn_foreign(comm: MPI_Comm, rank: c_int, foreign: CommKey) {
+    let known = peers().lookup(comm.0, rank);
+    if let Some(known) = known
+        && is_single_threaded()
+    {
+        copy_entry(known, rank, foreign);
+    }
+}
+
+fn copy_entry(known: &PeerEntry, rank: c_int, foreign: CommKey) {
+    let copy = peers().slot_for(foreign, rank);
+    copy.comm.store(foreign, Ordering::Relaxed);
+    copy.rank.store(rank, Ordering::Relaxed);
+    let (context, peer) = (&known.context, &known.peer);
+    copy.context
+        .store(context.load(Ordering::Relaxed), Ordering::Relaxed);
+    copy.peer
+        .store(peer.load(Ordering::Relaxed), Ordering::Relaxed);
+    copy.track
+        .store(known.track.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// A predefined type whose elements lie back to back, as the fast paths need it.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainType {
+    /// Bytes of an element; 0 for any other type.
+    pub bytes: usize,
+    /// Lower byte of the handle in the standard ABI.
+    pub code: u8,
+}
+
+impl PlainType {
+    /// Returns the type of a handle of the standard ABI.
+    #[inline(always)]
+    pub const fn of(datatype: usize) -> Self {
+        Self {
+            bytes: run_bytes(datatype),
+            code: datatype as u8,
+        }
+    }
+}
+
 /// A count of elements, of which only small ones matter here.
-pub(crate) trait ElementCount {
+pub trait ElementCount {
     /// The count; what is negative or too large for a few stays too large.
     fn elements(self) -> u64;
 }
@@ -201,26 +269,35 @@ impl ElementCount for MPI_Count {
 #[inline(always)]
 fn contiguous_bytes(
     buf: Buf,
-    (count, datatype): (impl ElementCount, MPI_Datatype),
+    (count, datatype): (impl ElementCount, PlainType),
     most: u32,
 ) -> Option<u32> {
-    // `run_bytes` is 0 for any other type; a count of 0 gives 0, too.
-    let bytes = run_bytes(datatype.0) as u64 * count.elements();
-    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::checked_up_to();
+    // A type has 0 bytes if it is any other type; a count of 0 gives 0, too.
+    let bytes = datatype.bytes as u64 * count.elements();
+    // Signed: special addresses of other ABIs are negative.
+    let is_ordinary = buf.addr().cast_signed() > gpu_buffers::checked_up_to().cast_signed();
+    let fits = bytes.wrapping_sub(1) < u64::from(most) && is_ordinary;
     fits.then_some(bytes as u32)
 }
 
 #[inline(always)]
-fn origin(call: CallId, site: CallSite, datatype: MPI_Datatype) -> CallOrigin {
-    debug_assert_eq!(datatype.0 as u8, kind_of(datatype.0), "of a plain type");
+fn origin(call: CallId, site: CallSite, datatype: PlainType) -> CallOrigin {
     CallOrigin {
         call: call.0,
-        // Equals `kind_of` for the predefined types that `contiguous_bytes` accepts.
-        datatype: datatype.0 as u8,
+        datatype: datatype.code,
         digest: TypeDigest::NONE,
         site: site.address(),
     }
 }
+
+const _: () = {
+    // The lower byte is the number under which the engine remembers a predefined type.
+    let mut code = 0;
+    while code < 0x1000 {
+        assert!(run_bytes(code) == 0 || kind_of(code) == code as u8);
+        code += 1;
+    }
+};
 
 /// Fast path of `MPI_Send`. Returns the error code, or `None` without any effect if the general
 /// path must run.
@@ -234,6 +311,19 @@ pub(crate) fn send(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
+) -> Option<c_int> {
+    let datatype = PlainType::of(datatype.0);
+    send_plain((call, site), buf, (count, datatype), (dest, tag), comm.0)
+}
+
+/// `MPI_Send` with the arguments of any ABI.
+#[inline(always)]
+pub(crate) fn send_plain(
+    (call, site): (CallId, CallSite),
+    buf: Buf,
+    (count, datatype): (impl ElementCount, PlainType),
+    (dest, tag): (c_int, c_int),
+    comm: CommKey,
 ) -> Option<c_int> {
     let track = peers().send_channel(comm, dest)?;
     let len = contiguous_bytes(buf, (count, datatype), INLINE_MAX as u32)?;
@@ -269,9 +359,9 @@ pub(crate) fn isend(
 fn fast_recv_args(
     (call, site): (CallId, CallSite),
     buf: Buf,
-    (count, datatype): (impl ElementCount, MPI_Datatype),
+    (count, datatype): (impl ElementCount, PlainType),
     (source, tag): (c_int, c_int),
-    (peers, comm): (&PeerTable, MPI_Comm),
+    (peers, comm): (&PeerTable, CommKey),
 ) -> Option<FastRecv> {
     let entry = peers.lookup(comm, source)?;
     let room = contiguous_bytes(buf, (count, datatype), u32::MAX)?;
@@ -302,10 +392,23 @@ pub(crate) fn recv<S: StatusLayout>(
     comm: MPI_Comm,
     status: Ptr<S>,
 ) -> Option<c_int> {
+    let data = (count, PlainType::of(datatype.0));
+    recv_plain((call, site), buf, data, (source, tag), (comm.0, status))
+}
+
+/// `MPI_Recv` with the arguments of any ABI. The tag is the standard ABI's.
+#[inline(always)]
+pub(crate) fn recv_plain<S: StatusLayout>(
+    (call, site): (CallId, CallSite),
+    buf: Buf,
+    data: (impl ElementCount, PlainType),
+    envelope: (c_int, c_int),
+    (comm, status): (CommKey, Ptr<S>),
+) -> Option<c_int> {
     // Read once: the compiler reads the thread's word anew behind an atomic load.
     let rank = RankContext::current();
-    let (data, pair) = ((count, datatype), (&rank.peers, comm));
-    let fast_recv = fast_recv_args((call, site), buf, data, (source, tag), pair)?;
+    let pair = (&rank.peers, comm);
+    let fast_recv = fast_recv_args((call, site), buf, data, envelope, pair)?;
     let received = rank
         .engines
         .engine()?
@@ -330,22 +433,37 @@ pub(crate) fn irecv(
     if request.is_null() {
         return None;
     }
-    let rank = RankContext::current();
-    let (data, pair) = ((count, datatype), (&rank.peers, comm));
-    let fast_recv = fast_recv_args((call, site), buf, data, (source, tag), pair)?;
-    let host = rank.engines.engine()?;
-    let name = host.post_now(&fast_recv, |word| site.store(word))?;
-    if fast_recv.room > ASYNC_RECV_MIN {
-        host.leave_pending(name);
-    }
-    // The table is used by one thread at a time, so the request is in the first shard.
-    match light_request::handle(0, name) {
-        Some(handle) => request.set_if(handle),
-        None => {
+    let data = (count, PlainType::of(datatype.0));
+    let posted = irecv_plain((call, site), buf, data, (source, tag), comm.0)?;
+    match posted {
+        Ok(handle) => request.set_if(handle),
+        Err(name) => {
             site.note();
             let named = light_request::return_posted(comm, name, request);
             return Some(return_code(call, ErrorObject::Comm(comm), named));
         }
     }
     Some(MPI_SUCCESS)
+}
+
+/// `MPI_Irecv` with the arguments of any ABI. Returns the request, or the engine's name for it if
+/// it needs an entry in the table of requests. The tag is the standard ABI's.
+#[inline(always)]
+pub(crate) fn irecv_plain(
+    (call, site): (CallId, CallSite),
+    buf: Buf,
+    data: (impl ElementCount, PlainType),
+    envelope: (c_int, c_int),
+    comm: CommKey,
+) -> Option<Result<MPI_Request, Request>> {
+    let rank = RankContext::current();
+    let pair = (&rank.peers, comm);
+    let fast_recv = fast_recv_args((call, site), buf, data, envelope, pair)?;
+    let host = rank.engines.engine()?;
+    let name = host.post_now(&fast_recv, |word| site.store(word))?;
+    if fast_recv.room > ASYNC_RECV_MIN {
+        host.leave_pending(name);
+    }
+    // The table is used by one thread at a time, so the request is in the first shard.
+    Some(light_request::handle(0, name).ok_or(name))
 }

@@ -19,7 +19,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers at this address or below take the slow check.
-static CHECKED_UP_TO: AtomicUsize = AtomicUsize::new(usize::MAX);
+static CHECKED_UP_TO: AtomicUsize = AtomicUsize::new(ALL);
+
+/// The largest address of a process. Those beyond, which mean something in other ABIs, are negative
+/// as signed numbers.
+const ALL: usize = isize::MAX as usize;
 
 /// Returns [`CHECKED_UP_TO`]. A plain load.
 #[inline(always)]
@@ -30,7 +34,7 @@ pub(crate) fn checked_up_to() -> usize {
 /// Makes the next buffer take the slow check, because a driver may have been loaded or this process
 /// is a new child.
 pub(crate) fn recheck() {
-    CHECKED_UP_TO.store(usize::MAX, Ordering::Relaxed);
+    CHECKED_UP_TO.store(ALL, Ordering::Relaxed);
 }
 
 /// `cuPointerGetAttribute` and `hipPointerGetAttribute`: writes an attribute of an address; 0 is

@@ -98,7 +98,16 @@ impl ErrorNumbers {
     const MOVED: c_int = 0x1_0000;
 
     /// Returns the number of the other ABI.
+    #[inline]
     pub fn from_native(&self, code: c_int) -> c_int {
+        match code {
+            0 => 0,
+            _ => self.failure_from_native(code),
+        }
+    }
+
+    #[cold]
+    fn failure_from_native(&self, code: c_int) -> c_int {
         let (last, other_last) = self.last;
         match self.classes.iter().find(|(native, _)| *native == code) {
             Some((_, other)) => *other,
@@ -246,46 +255,46 @@ impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlePlace<A, N, T> {
     }
 }
 
-/// Handles that a call returns or changes.
+/// Handles that a call returns or changes. Most programs wait for fewer requests than lie in place.
 pub struct HandlesPlace<A, N, T> {
     kind: HandleKind,
     place: Ptr<T>,
-    native: SmallVec<[Cell<N>; 16]>,
-    before: SmallVec<[usize; 16]>,
+    native: SmallVec<[Cell<N>; 64]>,
     abi: PhantomData<A>,
 }
 
 impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlesPlace<A, N, T> {
     /// Places that the call reads and may change.
+    #[inline]
     pub fn changed(kind: HandleKind, place: Ptr<T>, count: usize) -> Self {
-        let read = (0..count).map(|at| place.at(at).map(|handle| A::to_native(kind, handle)));
-        let before = read.map(|word| word.unwrap_or(UNWRITTEN_WORD)).collect();
-        Self::holding(kind, place, before)
+        let read = |at| place.at(at).map(|handle| A::to_native(kind, handle));
+        Self::holding(kind, place, count, |at| read(at).unwrap_or(UNWRITTEN_WORD))
     }
 
     /// Places that the call only writes.
     pub fn returned(kind: HandleKind, place: Ptr<T>, count: usize) -> Self {
-        Self::holding(
-            kind,
-            place,
-            std::iter::repeat_n(UNWRITTEN_WORD, count).collect(),
-        )
+        Self::holding(kind, place, count, |_| UNWRITTEN_WORD)
     }
 
-    fn holding(kind: HandleKind, place: Ptr<T>, before: SmallVec<[usize; 16]>) -> Self {
+    #[inline]
+    fn holding(
+        kind: HandleKind,
+        place: Ptr<T>,
+        count: usize,
+        word: impl Fn(usize) -> usize,
+    ) -> Self {
         Self {
             kind,
             place,
-            native: before
-                .iter()
-                .map(|word| Cell::new(N::from_word(*word)))
+            native: (0..count)
+                .map(|at| Cell::new(N::from_word(word(at))))
                 .collect(),
-            before,
             abi: PhantomData,
         }
     }
 
     /// Returns the places for the call; null if the program passed null.
+    #[inline]
     pub fn native(&self) -> Ptr<N> {
         match self.place.is_null() {
             true => Ptr::ignore(),
@@ -293,11 +302,13 @@ impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlesPlace<A, N, T> {
         }
     }
 
-    /// Stores what the call has written.
+    /// Stores what the call has written. A handle that the call left as it was converts back to
+    /// itself.
+    #[inline]
     pub fn finish(&self) {
-        for (at, (native, before)) in self.native.iter().zip(&self.before).enumerate() {
+        for (at, native) in self.native.iter().enumerate() {
             let word = native.get().word();
-            if word != *before {
+            if word != UNWRITTEN_WORD {
                 let handle = A::from_native(self.kind, word);
                 self.place.element(at).set_if(handle);
             }

@@ -151,9 +151,11 @@ const RUNS: [u8; SPAN] = {
 /// configures; 0 for any other word. No table is touched and nothing counted: this is on the way of
 /// every small message.
 #[inline(always)]
-pub fn run_bytes(code: usize) -> usize {
-    RUNS.get(code.wrapping_sub(FIRST as usize))
-        .map_or(0, |bytes| *bytes as usize)
+pub const fn run_bytes(code: usize) -> usize {
+    match code.wrapping_sub(FIRST as usize) {
+        within if within < SPAN => RUNS[within] as usize,
+        _ => 0,
+    }
 }
 
 /// Returns the `kind` under which the engine remembers a type: its code within the span, or that it
