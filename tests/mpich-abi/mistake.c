@@ -24,6 +24,9 @@ int main(int argc, char **argv)
     case 3:
         MPI_Barrier(MPI_COMM_NULL); /* communicator */
         break;
+    case 5:
+        MPI_Barrier((MPI_Comm)0x101); /* handle */
+        break;
     case 4:
         MPI_Comm_create_errhandler(comm_handler, &handler);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, handler);

@@ -12,7 +12,8 @@ from .c import FLAGS, LIMIT_S
 # Of the numbers of ranks that a program declares, the smallest of these is run.
 RANKS = range(2, 5)
 # What the error of each mistake must say, with the line that has the mark in tests/mpich-abi/mistake.c.
-MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier")}
+MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier"),
+            5: ("handle", "0x101 is no communicator: it is a handle of the MPI 5 standard ABI")}
 
 # The header of this MPICH says the same as the tables.
 MPICH = "5.0.2"
@@ -37,6 +38,7 @@ def suite(context):
         ranks = min((n for n in declared if n in RANKS), default=declared[0])
         program = build(context, place, source)
         yield program_case(context, program, ranks, int(limit.group(1)) if limit else LIMIT_S)
+    yield program_case(context, build(context, place, context.root / "tests/mpich-abi/values.c"), 2, LIMIT_S)
     mistake = build(context, place, context.root / "tests/mpich-abi/mistake.c")
     for number, (mark, call) in MISTAKES.items():
         yield Case(f"mpich-abi/error names the call: {mark}", lambda number=number, mark=mark, call=call: names_the_call(context, mistake, number, mark, call))

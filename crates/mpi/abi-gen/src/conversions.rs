@@ -513,13 +513,16 @@ fn handle_integer(f: &Function) -> String {
     };
     match (name.starts_with("MPI_File_"), to_int) {
         (false, _) => head("c_int", "c_int") + "    let _ = site;\n    handle\n}\n",
+        // The null handle is another number in each ABI.
         (true, true) => {
             head("usize", "c_int")
-                + "    native::wrap_MPI_File_toint(native_file(handle), site)\n}\n"
+                + "    let integer = native::wrap_MPI_File_toint(native_file(handle), site);\n    \
+                   <Abi as HandleConversion<usize>>::from_native(HandleKind::File, integer as usize) as c_int\n}\n"
         }
         (true, false) => {
             head("c_int", "usize")
-                + "    let file = native::wrap_MPI_File_fromint(handle, site);\n    \
+                + "    let integer = native_file(handle as u32 as usize).word() as c_int;\n    \
+                   let file = native::wrap_MPI_File_fromint(integer, site);\n    \
                    <Abi as HandleConversion<usize>>::from_native(HandleKind::File, file.word())\n}\n"
         }
     }

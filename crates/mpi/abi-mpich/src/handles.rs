@@ -7,7 +7,7 @@ use crate::wrappers::{
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
 use garonne_bodies::abi::fast::{FastAbi, PlainType};
-use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_INT_HANDLE};
 use std::ffi::c_int;
 
 /// Error classes and codes of this ABI.
@@ -18,8 +18,6 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 
 /// Bit of a handle that names an object of the program's.
 const DYNAMIC: u32 = 1 << 31;
-/// Bit of a word of the standard ABI that stands for a handle that names nothing.
-const UNKNOWN: usize = 1 << 32;
 
 /// The ABI of the MPICH family, whose handles are `int`. Any handle that is not predefined is the
 /// word of the standard ABI with the highest bit set. A handle of a file is a pointer: the word
@@ -40,7 +38,7 @@ impl HandleConversion<c_int> for Mpich {
         match predefined_to_native(kind, handle) {
             Some(word) => word,
             None if handle & DYNAMIC != 0 => (handle & !DYNAMIC) as usize,
-            None => UNKNOWN | handle as usize,
+            None => UNKNOWN_INT_HANDLE | handle as usize,
         }
     }
 
@@ -48,7 +46,7 @@ impl HandleConversion<c_int> for Mpich {
     fn from_native(kind: HandleKind, word: usize) -> c_int {
         match predefined_from_native(kind, word) {
             Some(handle) => handle as c_int,
-            None if word & UNKNOWN != 0 => word as c_int,
+            None if word & UNKNOWN_INT_HANDLE != 0 => word as c_int,
             None => (word as u32 | DYNAMIC) as c_int,
         }
     }

@@ -34,6 +34,10 @@ impl OtherAbi {
     pub(crate) const COUNT: usize = 2;
 }
 
+/// Bit of a word of the standard ABI that stands for a handle of another ABI which is an `int` and
+/// names nothing; the `int` is in the lower half.
+pub const UNKNOWN_INT_HANDLE: usize = 1 << 32;
+
 /// Kinds of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {

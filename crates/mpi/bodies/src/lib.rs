@@ -46,6 +46,7 @@ pub mod entry;
 mod env;
 mod errhandler;
 mod fast_path;
+mod foreign_handles;
 mod generalized_request;
 mod gpu_buffers;
 mod group;

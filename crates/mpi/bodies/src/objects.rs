@@ -7,6 +7,7 @@
 use crate::call::{CallError, Result};
 use crate::comm_contexts;
 use crate::constants::*;
+use crate::foreign_handles;
 use crate::handle::*;
 use crate::init_state::{self, Phase};
 use crate::rank_context::RankContext;
@@ -334,9 +335,14 @@ pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize)
         format!("the {kind} is null")
     } else if let Some(why) = missing_reason(kind, word) {
         why
-    } else if word < FIRST_DYNAMIC {
+    } else if let Some(origin) = foreign_handles::origin(word) {
+        let handle = foreign_handles::as_passed(word);
+        format!("{handle:#x} is no {kind}: it is {origin}, which this call does not take")
+    } else if foreign_handles::as_passed(word) < FIRST_DYNAMIC {
+        let word = foreign_handles::as_passed(word);
         format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
     } else {
+        let word = foreign_handles::as_passed(word);
         let other = match RankContext::current().is_only() {
             true => "",
             false => ", or belongs to another rank of this process",

@@ -1,0 +1,98 @@
+//! Handles of another ABI, recognised in errors.
+//!
+//! A process may contain code for several ABIs, whose handles do not cross. Such a handle names no
+//! object; this module says whose it is, as far as that can be seen.
+
+use crate::abi::UNKNOWN_INT_HANDLE;
+use crate::handle::FIRST_DYNAMIC;
+use std::ffi::{CStr, c_void};
+
+/// Returns a handle as the program passed it.
+pub(crate) fn as_passed(word: usize) -> usize {
+    match word & !(u32::MAX as usize) == UNKNOWN_INT_HANDLE {
+        true => word as u32 as usize,
+        false => word,
+    }
+}
+
+/// Returns of which other ABI a handle is that names no object. `None`: nothing shows that it is of
+/// one.
+pub(crate) fn origin(word: usize) -> Option<String> {
+    let handle = as_passed(word);
+    let is_int = i32::try_from(handle.cast_signed()).is_ok() || u32::try_from(handle).is_ok();
+    if handle != word && (0x20..FIRST_DYNAMIC).contains(&handle) {
+        return Some("a handle of the MPI 5 standard ABI".into());
+    }
+    if handle == word && is_int && is_predefined_of_mpich(handle as u32) {
+        return Some("a handle of MPICH's ABI".into());
+    }
+    let name = symbol_at(handle)?;
+    let rest = name.strip_prefix("ompi_")?;
+    (rest.starts_with("mpi_") || rest.starts_with("request_") || rest.starts_with("message_"))
+        .then(|| format!("the address of {name}, a handle of Open MPI's ABI"))
+}
+
+/// Returns whether a word looks like a predefined handle of MPICH's: a mark of predefined objects,
+/// one of some kinds, and a small index.
+fn is_predefined_of_mpich(handle: u32) -> bool {
+    let (mark, kind) = (handle >> 30, handle >> 26 & 15);
+    let is_datatype = kind == 3 && handle >> 16 & 0x3ff == 0;
+    match mark {
+        1 => is_datatype || (1..=14).contains(&kind) && handle & 0x03ff_ffff < 16,
+        // Pairs of different types.
+        2 => kind == 3 && handle & 0x03ff_ffff < 5,
+        _ => false,
+    }
+}
+
+/// Returns the name of the symbol that lies at an address.
+fn symbol_at(address: usize) -> Option<String> {
+    // SAFETY: zeros are a value of this type. The function reads no memory at the address, and the
+    // name that it returns belongs to a loaded object.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        let address = std::ptr::with_exposed_provenance::<c_void>(address);
+        if libc::dladdr(address, &raw mut found) == 0
+            || found.dli_sname.is_null()
+            || found.dli_saddr.cast_const() != address
+        {
+            return None;
+        }
+        Some(
+            CStr::from_ptr(found.dli_sname)
+                .to_string_lossy()
+                .into_owned(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn predefined_handles_of_mpich_are_known_and_handles_of_objects_are_not() {
+        for handle in [0x4400_0000, 0x4c00_080b, 0x5800_0003, 0x8c00_0001_u32] {
+            assert!(is_predefined_of_mpich(handle), "{handle:#x}");
+        }
+        for handle in [0x101, 0x1000, 0x0600_1000, 0x4000_1000, 0x4400_1000_u32] {
+            assert!(!is_predefined_of_mpich(handle), "{handle:#x}");
+        }
+    }
+
+    #[test]
+    fn handles_of_other_abis_are_named() {
+        assert_eq!(
+            origin(0x4400_0000).as_deref(),
+            Some("a handle of MPICH's ABI")
+        );
+        let standard = UNKNOWN_INT_HANDLE | 0x101;
+        let found = origin(standard);
+        assert_eq!(found.as_deref(), Some("a handle of the MPI 5 standard ABI"));
+        assert_eq!(as_passed(standard), 0x101);
+        assert_eq!(origin(5000), None);
+        assert_eq!(origin(&raw const FIRST_DYNAMIC_PLACE as usize), None);
+    }
+
+    static FIRST_DYNAMIC_PLACE: usize = FIRST_DYNAMIC;
+}
