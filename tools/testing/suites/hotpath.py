@@ -47,8 +47,8 @@ def suite(context):
     context.installed()
     for way in WAYS:
         yield Case(f"hotpath/small {way} messages", lambda way=way: run(context, way), alone=True)
-        if not context.foreign:
-            yield Case(f"hotpath/small {way} messages through libmpi.so.12", lambda way=way: run_mpich(context, way), alone=True)
+    if not context.foreign:
+        yield Case("hotpath/small blocking messages through libmpi.so.12", lambda: run_mpich(context, "blocking"), alone=True)
     for what, kinds in APART.items():
         for rank in (0, 1):
             yield Case(f"hotpath/threads apart in {what}, rank {rank}", lambda rank=rank, kinds=kinds: run_apart(context, rank, kinds), alone=True)

@@ -4,7 +4,8 @@ use crate::wrappers::{
     ERROR, LAST_ERROR_CODES, fortran_integers, native_error, own_error, own_keyval,
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
-use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
+use garonne_bodies::abi::fast::{FastAbi, PlainType};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_POINTER_HANDLE};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,8 +17,6 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 
 /// Bit of a handle that names an object of the program's: the other bits are the word.
 const DYNAMIC: usize = 1 << 63;
-/// Bit of a word of the standard ABI that stands for a handle that names nothing.
-const UNKNOWN: usize = 1 << 62;
 /// Words of an object that the library makes for an error handler.
 const OBJECT_WORDS: usize = 128;
 /// Words of predefined handles are below.
@@ -72,7 +71,7 @@ fn word_of_object(handle: usize) -> usize {
         HIGHEST.load(Ordering::Relaxed),
     );
     if handle < lowest || handle > highest || handle % align_of::<usize>() != 0 {
-        return UNKNOWN | handle;
+        return UNKNOWN_POINTER_HANDLE | handle;
     }
     // SAFETY: the address is between those of objects. A program passes handles that it got.
     unsafe { *std::ptr::with_exposed_provenance::<usize>(handle) }
@@ -98,9 +97,28 @@ impl HandleConversion<usize> for OpenMpi {
         let object = OBJECTS.get(word).map(|place| place.load(Ordering::Relaxed));
         match object {
             Some(address) if address != 0 => address,
-            _ if word & UNKNOWN != 0 => word & !UNKNOWN,
+            _ if word & UNKNOWN_POINTER_HANDLE != 0 => word & !UNKNOWN_POINTER_HANDLE,
             _ => word | DYNAMIC,
         }
+    }
+}
+
+impl FastAbi for OpenMpi {
+    #[inline(always)]
+    fn plain_type(datatype: usize) -> PlainType {
+        PlainType::of(Self::to_native(HandleKind::Datatype, datatype))
+    }
+
+    #[inline(always)]
+    fn comm_word(comm: usize) -> u32 {
+        // No communicator has the largest word.
+        u32::try_from(Self::to_native(HandleKind::Comm, comm)).unwrap_or(u32::MAX)
+    }
+
+    #[inline(always)]
+    fn recv_tag(tag: c_int) -> c_int {
+        // The lowest bit of negative numbers changes, so -1 becomes -2.
+        tag ^ (tag as u32 >> 31) as c_int
     }
 }
 
@@ -136,7 +154,7 @@ pub(crate) fn to_fortran(kind: HandleKind, word: usize) -> c_int {
     let mut known = known.filter(|(of, _)| *of == word);
     match known.next() {
         Some((_, integer)) => *integer,
-        None if word & UNKNOWN != 0 => -1,
+        None if word & UNKNOWN_POINTER_HANDLE != 0 => -1,
         None => word as u32 as c_int,
     }
 }

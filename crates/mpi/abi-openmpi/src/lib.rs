@@ -33,6 +33,7 @@ pub mod wrappers {
     use crate::handles::{ERROR_NUMBERS, OpenMpi as Abi};
     use crate::status::Status;
     use garonne_bodies::abi::convert::*;
+    use garonne_bodies::abi::fast;
     use garonne_bodies::wrappers as native;
     use std::ffi::c_int;
 

@@ -38,6 +38,10 @@ impl OtherAbi {
 /// names nothing; the `int` is in the lower half.
 pub const UNKNOWN_INT_HANDLE: usize = 1 << 32;
 
+/// Bit of a word of the standard ABI that stands for a handle of another ABI which is a pointer and
+/// names nothing; the other bits are the pointer.
+pub const UNKNOWN_POINTER_HANDLE: usize = 1 << 62;
+
 /// Kinds of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {

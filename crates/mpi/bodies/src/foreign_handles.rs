@@ -3,15 +3,16 @@
 //! A process may contain code for several ABIs, whose handles do not cross. Such a handle names no
 //! object; this module says whose it is, as far as that can be seen.
 
-use crate::abi::UNKNOWN_INT_HANDLE;
+use crate::abi::{UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
 use crate::handle::FIRST_DYNAMIC;
 use std::ffi::{CStr, c_void};
 
 /// Returns a handle as the program passed it.
 pub(crate) fn as_passed(word: usize) -> usize {
-    match word & !(u32::MAX as usize) == UNKNOWN_INT_HANDLE {
-        true => word as u32 as usize,
-        false => word,
+    match word & !(u32::MAX as usize) {
+        UNKNOWN_INT_HANDLE => word as u32 as usize,
+        _ if word >> 62 == 1 => word & !UNKNOWN_POINTER_HANDLE,
+        _ => word,
     }
 }
 
@@ -23,7 +24,8 @@ pub(crate) fn origin(word: usize) -> Option<String> {
     if handle != word && (0x20..FIRST_DYNAMIC).contains(&handle) {
         return Some("a handle of the MPI 5 standard ABI".into());
     }
-    if handle == word && is_int && is_predefined_of_mpich(handle as u32) {
+    let is_of_mpich = handle != word && word >> 62 == 0;
+    if is_int && !is_of_mpich && is_predefined_of_mpich(handle as u32) {
         return Some("a handle of MPICH's ABI".into());
     }
     let name = symbol_at(handle)?;
@@ -90,6 +92,12 @@ mod tests {
         let found = origin(standard);
         assert_eq!(found.as_deref(), Some("a handle of the MPI 5 standard ABI"));
         assert_eq!(as_passed(standard), 0x101);
+        let in_open_mpi = UNKNOWN_POINTER_HANDLE | 0x4400_0000;
+        assert_eq!(
+            origin(in_open_mpi).as_deref(),
+            Some("a handle of MPICH's ABI")
+        );
+        assert_eq!(origin(UNKNOWN_INT_HANDLE | 0x4400_0005), None);
         assert_eq!(origin(5000), None);
         assert_eq!(origin(&raw const FIRST_DYNAMIC_PLACE as usize), None);
     }
