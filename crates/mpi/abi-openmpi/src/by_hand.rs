@@ -5,13 +5,13 @@
 use crate::handles::{OpenMpi, from_fortran, to_fortran};
 use crate::status::Status;
 use crate::wrappers::{
-    STATUSES, native_comm, native_datatype, native_errhandler, native_file, native_group,
-    native_info, native_keyval, native_message, native_op, native_request, native_session,
-    native_win, own_error, own_rank,
+    ERROR, STATUSES, native_comm, native_datatype, native_errhandler, native_error, native_file,
+    native_group, native_info, native_keyval, native_message, native_op, native_request,
+    native_session, native_win, own_error, own_rank,
 };
 use garonne_bodies::abi::convert::{
-    Buf, CallSite, ConstPtr, HandleConversion, MPI_Aint, NumberPlace, Ptr, ShorterString, StrOut,
-    convert_attribute,
+    Buf, CallSite, ConstPtr, HandleConversion, IntPlace, MPI_Aint, NumberPlace, Ptr, ShorterString,
+    StrOut, convert_attribute,
 };
 use garonne_bodies::abi::{HandleKind, OtherAbi};
 use garonne_bodies::wrappers as native;
@@ -77,6 +77,59 @@ pub extern "C-unwind" fn wrap_MPI_Abi_get_version(
     major.set_if(-1);
     minor.set_if(-1);
     0
+}
+
+/// `MPI_ERR_UNKNOWN`.
+const MPI_ERR_UNKNOWN: c_int = 14;
+/// `MPI_ERR_LASTCODE`.
+const MPI_ERR_LASTCODE: c_int = 92;
+/// `MPI_MAX_ERROR_STRING`.
+const ERROR_MAX: usize = 256;
+/// `MPI_MAX_ERROR_STRING` of the standard ABI.
+const NATIVE_ERROR_MAX: usize = 512;
+
+/// Returns the class of an error that Open MPI has and the core has not, such as those of its fault
+/// tolerance: programs may ask about every number up to `MPI_ERR_LASTCODE`.
+fn known(code: c_int) -> c_int {
+    let is_class = (0..=MPI_ERR_LASTCODE).contains(&code);
+    match is_class && ERROR.iter().all(|(_, own)| *own != code) {
+        true => MPI_ERR_UNKNOWN,
+        false => code,
+    }
+}
+
+/// `MPI_Error_class`.
+pub extern "C-unwind" fn wrap_MPI_Error_class(
+    code: c_int,
+    class: Ptr<c_int>,
+    site: CallSite,
+) -> c_int {
+    let class = IntPlace::returned(class, native_error, own_error);
+    let code = native_error(known(code));
+    own_error(native::then_MPI_Error_class(
+        code,
+        class.native(),
+        site,
+        || class.finish(),
+    ))
+}
+
+/// `MPI_Error_string`.
+pub extern "C-unwind" fn wrap_MPI_Error_string(
+    code: c_int,
+    string: StrOut,
+    length: Ptr<c_int>,
+    site: CallSite,
+) -> c_int {
+    let text = ShorterString::<NATIVE_ERROR_MAX>::new(string, ERROR_MAX);
+    let code = native_error(known(code));
+    own_error(native::then_MPI_Error_string(
+        code,
+        text.native(),
+        length,
+        site,
+        || text.finish(Some(length)),
+    ))
 }
 
 /// Begins the text of the library's version, as programs expect that tell MPIs apart by it. The
@@ -258,4 +311,19 @@ attribute_functions! {
 /// `MPIX_Query_cuda_support`: whether buffers may be in the memory of a GPU of NVIDIA.
 pub extern "C-unwind" fn wrap_MPIX_Query_cuda_support(_: CallSite) -> c_int {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_up_to_the_last_code_has_a_class() {
+        assert_eq!(known(0), 0);
+        assert_eq!(known(6), 6, "MPI_ERR_RANK");
+        assert_eq!(known(75), MPI_ERR_UNKNOWN, "of fault tolerance");
+        assert_eq!(known(93), 93, "a code of the program");
+        let classes = (1..MPI_ERR_LASTCODE).map(known).map(native_error);
+        assert!(classes.into_iter().all(|native| native > 0));
+    }
 }
