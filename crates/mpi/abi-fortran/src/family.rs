@@ -72,22 +72,22 @@ impl Family for Standard {
         handle as u32 as c_int
     }
 
-    #[inline]
+    #[inline(always)]
     fn buffer(at: *mut c_void) -> *mut c_void {
-        sentinels::buffer(at)
+        sentinels::c_address(at)
     }
 
-    #[inline]
+    #[inline(always)]
     fn status(at: *mut c_void) -> *mut c_void {
-        sentinels::status(at)
+        sentinels::c_address(at)
     }
 
     fn error_codes(at: *mut c_void) -> *mut c_void {
-        sentinels::error_codes(at)
+        sentinels::c_address(at)
     }
 
     fn weights(at: *mut c_void) -> *mut c_void {
-        sentinels::weights(at)
+        sentinels::c_address(at)
     }
 
     fn is_argv_null(at: *const u8) -> bool {
@@ -95,7 +95,7 @@ impl Family for Standard {
     }
 
     fn is_argvs_null(at: *const u8) -> bool {
-        sentinels::is_argvs_null(at)
+        sentinels::is_argv_null(at)
     }
 
     fn predefined_function(address: usize) -> Option<PredefinedFunction> {

@@ -35,13 +35,13 @@ macro_rules! bound_entry_point {
     ($symbol:literal, $function:path) => {
         std::arch::naked_asm!(
             concat!(".type ", $symbol, ", @gnu_indirect_function"),
-            "mov qword ptr [rip + {filter}], -1",
+            "mov qword ptr [rip + {current}], 1",
             "lea rax, [rip + 2f]",
             "ret",
             "2:",
             "movsd xmm0, qword ptr [rsp]",
             "jmp {function}",
-            filter = sym crate::sentinels::FILTER,
+            current = sym crate::sentinels::CURRENT,
             function = sym $function,
         )
     };
@@ -53,15 +53,15 @@ macro_rules! bound_entry_point {
     ($symbol:literal, $function:path) => {
         std::arch::naked_asm!(
             concat!(".type ", $symbol, ", %gnu_indirect_function"),
-            "mov x1, #-1",
-            "adrp x2, {filter}",
-            "str x1, [x2, :lo12:{filter}]",
+            "mov x1, #1",
+            "adrp x2, {current}",
+            "str x1, [x2, :lo12:{current}]",
             "adr x0, 2f",
             "ret",
             "2:",
             "fmov d0, x30",
             "b {function}",
-            filter = sym crate::sentinels::FILTER,
+            current = sym crate::sentinels::CURRENT,
             function = sym $function,
         )
     };
@@ -87,8 +87,8 @@ mod routines {
     )]
 
     use crate::family::Standard as F;
-    use crate::modules;
     use crate::sections::{self, Descriptor, Lasting, Section};
+    use crate::{modules, sentinels};
     use garonne_fortran::calls::{self, Site};
     use garonne_fortran::family::{Family, HandleKind, PredefinedFunction, is_in_place};
     use garonne_fortran::handles::{Handles, logical, narrow, set_ierror, widen};

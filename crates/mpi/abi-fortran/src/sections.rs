@@ -74,6 +74,28 @@ unsafe fn read<'a>(descriptor: *const Descriptor) -> (*mut u8, usize, &'a [Dimen
     }
 }
 
+/// Returns C's address of a buffer whose elements follow each other. `None`: that takes a closer
+/// look.
+///
+/// # Safety
+/// The address is that of a descriptor.
+#[inline(always)]
+pub(crate) unsafe fn plain(descriptor: *const Descriptor) -> Option<*mut c_void> {
+    // SAFETY: as the caller says. No more dimensions are read than the rank says.
+    unsafe {
+        let mut expected = (*descriptor).element_bytes.cast_signed();
+        let first: *const Dimension = (&raw const (*descriptor).dimensions).cast();
+        for at in 0..usize::from((*descriptor).rank) {
+            let dimension = &*first.add(at);
+            if dimension.stride != expected || dimension.extent <= 0 {
+                return None;
+            }
+            expected = expected.wrapping_mul(dimension.extent);
+        }
+        sentinels::known((*descriptor).base.cast())
+    }
+}
+
 /// A buffer of an operation that goes on after the call.
 pub(crate) struct Lasting {
     base: *mut u8,
@@ -162,7 +184,7 @@ impl Lasting {
     /// Returns C's address of the buffer.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
-        sentinels::buffer(self.base.cast())
+        sentinels::c_address(self.base.cast())
     }
 
     /// Returns whether the buffer is `MPI_IN_PLACE`.
@@ -323,7 +345,7 @@ impl Section {
     pub(crate) fn address(&mut self) -> *mut c_void {
         match &mut self.copy {
             Some(copied) => copied.bytes.as_mut_ptr().cast(),
-            None => sentinels::buffer(self.base.cast()),
+            None => sentinels::c_address(self.base.cast()),
         }
     }
 

@@ -6,8 +6,8 @@
 //! copy is that of the program.
 //!
 //! Libraries that are loaded by `dlopen` may have common blocks of their own. All blocks of all
-//! loaded objects are known here ([`KNOWN`]). A search for new ones is due when the loader has
-//! bound a routine for some object: then [`FILTER`] has all its bits set. An object that has blocks
+//! loaded objects are known here ([`Table`]). A search for new ones is due when the loader has bound
+//! a routine for some object: then [`CURRENT`] says so. An object that has blocks
 //! stays loaded, so that no buffer gets the address of a block.
 //!
 //! Common blocks are found under the names that compilers give them with other options: with and
@@ -16,7 +16,7 @@
 use garonne_fortran::address;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Size of a status in `INTEGER`s.
 const STATUS: usize = 8;
@@ -99,172 +99,202 @@ variables! {
 /// Bytes of an `INTEGER`.
 const INTEGER: usize = size_of::<c_int>();
 
-/// Something that is known by its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sentinel {
-    Bottom,
-    InPlace,
-    BufferAutomatic,
-    /// A status or an array of statuses.
-    Status,
-    ErrorCodes,
-    Unweighted,
-    WeightsEmpty,
-    ArgvNull,
-    ArgvsNull,
-}
+/// C's address for what C has no variable for: statuses and error codes to ignore, the bottom, no
+/// arguments.
+const NULL: usize = 0;
+/// `MPI_IN_PLACE` of C.
+pub(crate) const IN_PLACE: usize = 1;
+/// `MPI_BUFFER_AUTOMATIC` of C.
+const BUFFER_AUTOMATIC: usize = 2;
+/// `MPI_UNWEIGHTED` of C.
+const UNWEIGHTED: usize = 10;
+/// `MPI_WEIGHTS_EMPTY` of C.
+const WEIGHTS_EMPTY: usize = 11;
+
+/// A value that is known by its address: the address in Fortran, and that in C.
+type Sentinel = (usize, usize);
 
 /// The common blocks of `mpif.h` by their names with different options of compilers, and what lies
 /// where in them.
-const BLOCKS: [([&CStr; 3], &[(usize, Sentinel)]); 6] = [
+const BLOCKS: [([&CStr; 3], &[Sentinel]); 6] = [
     (
         [c"mpipriv1_", c"mpipriv1", c"MPIPRIV1"],
-        &[
-            (0, Sentinel::Bottom),
-            (INTEGER, Sentinel::InPlace),
-            (2 * INTEGER, Sentinel::Status),
-        ],
+        &[(0, NULL), (INTEGER, IN_PLACE), (2 * INTEGER, NULL)],
     ),
     (
         [c"mpipriv2_", c"mpipriv2", c"MPIPRIV2"],
-        &[
-            (0, Sentinel::Status),
-            (STATUS * INTEGER, Sentinel::ErrorCodes),
-        ],
+        &[(0, NULL), (STATUS * INTEGER, NULL)],
     ),
     (
         [c"mpiprivc_", c"mpiprivc", c"MPIPRIVC"],
-        &[(0, Sentinel::ArgvsNull), (1, Sentinel::ArgvNull)],
+        &[(0, NULL), (1, NULL)],
     ),
-    (
-        [c"mpifcmb5_", c"mpifcmb5", c"MPIFCMB5"],
-        &[(0, Sentinel::Unweighted)],
-    ),
+    ([c"mpifcmb5_", c"mpifcmb5", c"MPIFCMB5"], &[(0, UNWEIGHTED)]),
     (
         [c"mpifcmb9_", c"mpifcmb9", c"MPIFCMB9"],
-        &[(0, Sentinel::WeightsEmpty)],
+        &[(0, WEIGHTS_EMPTY)],
     ),
     (
         [c"mpifcmba_", c"mpifcmba", c"MPIFCMBA"],
-        &[(0, Sentinel::BufferAutomatic)],
+        &[(0, BUFFER_AUTOMATIC)],
     ),
 ];
 
 /// Returns the variables of the modules, of which there is one for all objects.
-fn variables() -> [(usize, Sentinel); 12] {
+fn variables() -> [Sentinel; 12] {
     [
-        (address!(garonne_fortran_bottom), Sentinel::Bottom),
-        (address!(garonne_fortran_in_place), Sentinel::InPlace),
-        (
-            address!(garonne_fortran_buffer_automatic),
-            Sentinel::BufferAutomatic,
-        ),
-        (
-            address!(garonne_fortran_errcodes_ignore),
-            Sentinel::ErrorCodes,
-        ),
-        (address!(garonne_fortran_unweighted), Sentinel::Unweighted),
-        (
-            address!(garonne_fortran_weights_empty),
-            Sentinel::WeightsEmpty,
-        ),
-        (address!(garonne_fortran_argv_null), Sentinel::ArgvNull),
-        (address!(garonne_fortran_argvs_null), Sentinel::ArgvsNull),
-        (address!(garonne_fortran_status_ignore), Sentinel::Status),
-        (address!(garonne_fortran_statuses_ignore), Sentinel::Status),
-        (
-            address!(garonne_fortran_f08_status_ignore),
-            Sentinel::Status,
-        ),
-        (
-            address!(garonne_fortran_f08_statuses_ignore),
-            Sentinel::Status,
-        ),
+        (address!(garonne_fortran_bottom), NULL),
+        (address!(garonne_fortran_in_place), IN_PLACE),
+        (address!(garonne_fortran_buffer_automatic), BUFFER_AUTOMATIC),
+        (address!(garonne_fortran_errcodes_ignore), NULL),
+        (address!(garonne_fortran_unweighted), UNWEIGHTED),
+        (address!(garonne_fortran_weights_empty), WEIGHTS_EMPTY),
+        (address!(garonne_fortran_argv_null), NULL),
+        (address!(garonne_fortran_argvs_null), NULL),
+        (address!(garonne_fortran_status_ignore), NULL),
+        (address!(garonne_fortran_statuses_ignore), NULL),
+        (address!(garonne_fortran_f08_status_ignore), NULL),
+        (address!(garonne_fortran_f08_statuses_ignore), NULL),
     ]
 }
 
-/// The known sentinels in the order of their addresses. Replaced when there are more; never freed,
-/// since others may read it.
-static KNOWN: AtomicPtr<Vec<(usize, Sentinel)>> = AtomicPtr::new(null_mut());
+/// Slots of a [`Table`], a power of two that is much greater than the number of sentinels of several
+/// objects.
+const SLOTS: usize = 512;
 
-/// Tells most addresses apart from sentinels: the bit [`bit_of`] is set for each known sentinel, in
-/// the lower half. All bits are set by the loader when it binds a routine. While a thread searches,
-/// the lower half is full and the upper half names the search.
-pub(crate) static FILTER: AtomicU64 = AtomicU64::new(u64::MAX);
-
-/// Numbers the searches.
-static SEARCHES: AtomicU64 = AtomicU64::new(0);
-
-/// Lower half of [`FILTER`]: any address may be a sentinel.
-const ANY: u64 = 0xffff_ffff;
-
-/// Returns the bit of [`FILTER`] that stands for an address: those of one cache line have one.
-#[inline(always)]
-fn bit_of(place: usize) -> u32 {
-    (place >> 6) as u32 & 31
+/// The known sentinels by their addresses. An entry lies in the slot of its address or in one of
+/// the next ones; an address of 0 ends the search.
+struct Table {
+    slots: [Sentinel; SLOTS],
+    /// Number of entries.
+    len: usize,
 }
 
-/// Returns which sentinel lies at an address.
+/// Returns the first slot of an address. Sentinels lie at least a word apart, but for characters.
 #[inline(always)]
-fn lookup(place: usize) -> Option<Sentinel> {
-    let filter = FILTER.load(Ordering::Relaxed) as u32;
-    match (filter >> bit_of(place)) & 1 {
-        0 => None,
-        _ => lookup_known(place),
+fn slot_of(place: usize) -> usize {
+    (place >> 2) % SLOTS
+}
+
+impl Table {
+    /// Returns C's address for an address of Fortran.
+    fn get(&self, place: usize) -> usize {
+        let mut at = slot_of(place);
+        loop {
+            match self.slots[at] {
+                (0, _) => return place,
+                (known, address) if known == place => return address,
+                _ => at = (at + 1) % SLOTS,
+            }
+        }
+    }
+
+    /// Adds an entry. A table never gets full: what would fill it up is left out.
+    fn insert(&mut self, (place, address): Sentinel) {
+        if self.get(place) != place || self.len + 1 == SLOTS {
+            return;
+        }
+        let mut at = slot_of(place);
+        while self.slots[at].0 != 0 {
+            at = (at + 1) % SLOTS;
+        }
+        self.slots[at] = (place, address);
+        self.len += 1;
+    }
+}
+
+/// The table, or an odd number where a search is due. The loader stores an odd number when it binds
+/// a routine; a thread that searches stores one that names the search.
+pub(crate) static CURRENT: AtomicUsize = AtomicUsize::new(SEARCH_DUE);
+
+/// Value of [`CURRENT`] that the loader stores. Entry points have it as a number.
+const SEARCH_DUE: usize = 1;
+
+/// The latest table. Replaced when there are more sentinels; never freed, since others may read it.
+static KNOWN: AtomicPtr<Table> = AtomicPtr::new(null_mut());
+
+/// Numbers the searches.
+static SEARCHES: AtomicUsize = AtomicUsize::new(1);
+
+/// Returns C's address for an address of Fortran: another one for a sentinel.
+#[inline(always)]
+pub(crate) fn c_address(at: *mut c_void) -> *mut c_void {
+    known(at).unwrap_or_else(|| {
+        let found = search_and_lookup(at as usize);
+        match found == at as usize {
+            true => at,
+            false => std::ptr::without_provenance_mut(found),
+        }
+    })
+}
+
+/// Returns C's address for an address of Fortran. `None`: a search is due.
+#[inline(always)]
+pub(crate) fn known(at: *mut c_void) -> Option<*mut c_void> {
+    let place = at as usize;
+    let current = CURRENT.load(Ordering::Acquire);
+    if current & 1 != 0 {
+        return None;
+    }
+    let mut at_slot = slot_of(place);
+    loop {
+        // SAFETY: an even number is the address of a table that is never freed.
+        let (known, address) = unsafe { (*(current as *const Table)).slots[at_slot] };
+        if known == 0 {
+            return Some(at);
+        }
+        if known == place {
+            return Some(std::ptr::without_provenance_mut(address));
+        }
+        at_slot = (at_slot + 1) % SLOTS;
     }
 }
 
 #[cold]
 #[inline(never)]
-fn lookup_known(place: usize) -> Option<Sentinel> {
+fn search_and_lookup(place: usize) -> usize {
     loop {
-        let filter = FILTER.load(Ordering::Acquire);
-        if filter as u32 != u32::MAX {
-            break;
+        let current = CURRENT.load(Ordering::Acquire);
+        if current & 1 == 0 {
+            // SAFETY: as above.
+            return unsafe { &*(current as *const Table) }.get(place);
         }
         // Unless the loader binds another routine meanwhile, what is found is all there is.
-        let search = SEARCHES.fetch_add(1, Ordering::Relaxed) << 32 | ANY;
-        FILTER.store(search, Ordering::SeqCst);
-        let bits = know(find_all());
-        let _ = FILTER.compare_exchange(search, bits, Ordering::SeqCst, Ordering::SeqCst);
+        let search = SEARCHES.fetch_add(1, Ordering::Relaxed) * 2 + 1;
+        CURRENT.store(search, Ordering::SeqCst);
+        let table = know(&find_all());
+        let _ = CURRENT.compare_exchange(search, table, Ordering::SeqCst, Ordering::SeqCst);
     }
-    // SAFETY: the list that was known is never freed.
-    let known = unsafe { &*KNOWN.load(Ordering::Acquire) };
-    let at = known.binary_search_by_key(&place, |(address, _)| *address);
-    at.ok().map(|at| known[at].1)
 }
 
-/// Adds sentinels to those that are known. Returns the bits of all of them.
-fn know(found: Vec<(usize, Sentinel)>) -> u64 {
+/// Adds sentinels to those that are known. Returns the address of the table of all of them.
+fn know(found: &[Sentinel]) -> usize {
     loop {
         let before = KNOWN.load(Ordering::Acquire);
-        // SAFETY: a list that was known is never freed.
-        let mut all = unsafe { before.as_ref() }.cloned().unwrap_or_default();
-        let known = all.len();
-        for entry in &found {
-            if !all.contains(entry) {
-                all.push(*entry);
-            }
+        // SAFETY: a table that was known is never freed.
+        let known = unsafe { before.as_ref() };
+        let mut all = Box::new(Table {
+            slots: known.map_or([(0, NULL); SLOTS], |known| known.slots),
+            len: known.map_or(0, |known| known.len),
+        });
+        for sentinel in found {
+            all.insert(*sentinel);
         }
-        all.sort_unstable_by_key(|(address, _)| *address);
-        let bits = all.iter().fold(0, |bits, (at, _)| bits | 1 << bit_of(*at));
-        if all.len() == known && !before.is_null() {
-            return bits;
+        if known.is_some_and(|known| known.len == all.len) {
+            return before as usize;
         }
-        let all = Box::into_raw(Box::new(all));
-        if KNOWN
-            .compare_exchange(before, all, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
-            return bits;
+        let all = Box::into_raw(all);
+        let exchanged = KNOWN.compare_exchange(before, all, Ordering::AcqRel, Ordering::Acquire);
+        if exchanged.is_ok() {
+            return all as usize;
         }
-        // SAFETY: the list was made above, and nobody saw it.
+        // SAFETY: the table was made above, and nobody saw it.
         drop(unsafe { Box::from_raw(all) });
     }
 }
 
 /// Returns the sentinels of all loaded objects.
-fn find_all() -> Vec<(usize, Sentinel)> {
+fn find_all() -> Vec<Sentinel> {
     let mut found = variables().to_vec();
     let blocks = [
         address!(mpipriv1_),
@@ -307,7 +337,7 @@ unsafe extern "C" fn add_name(
 
 /// Adds the blocks of the object of this name, and keeps the object if it has some. The program has
 /// an empty name.
-fn add_blocks_of(name: &CStr, found: &mut Vec<(usize, Sentinel)>) {
+fn add_blocks_of(name: &CStr, found: &mut Vec<Sentinel>) {
     let path: *const c_char = match name.is_empty() {
         true => std::ptr::null(),
         false => name.as_ptr(),
@@ -339,59 +369,7 @@ fn add_blocks_of(name: &CStr, found: &mut Vec<(usize, Sentinel)>) {
     }
 }
 
-/// `MPI_IN_PLACE` of C.
-pub(crate) const IN_PLACE: usize = 1;
-/// `MPI_BUFFER_AUTOMATIC` of C.
-const BUFFER_AUTOMATIC: *mut c_void = std::ptr::without_provenance_mut(2);
-/// `MPI_UNWEIGHTED` of C.
-const UNWEIGHTED: *mut c_void = std::ptr::without_provenance_mut(10);
-/// `MPI_WEIGHTS_EMPTY` of C.
-const WEIGHTS_EMPTY: *mut c_void = std::ptr::without_provenance_mut(11);
-
-/// Returns C's address of a buffer.
-#[inline(always)]
-pub(crate) fn buffer(at: *mut c_void) -> *mut c_void {
-    match lookup(at as usize) {
-        None => at,
-        Some(Sentinel::Bottom) => null_mut(),
-        Some(Sentinel::InPlace) => std::ptr::without_provenance_mut(IN_PLACE),
-        Some(Sentinel::BufferAutomatic) => BUFFER_AUTOMATIC,
-        Some(_) => at,
-    }
-}
-
-/// Returns C's address of a status or of an array of statuses.
-#[inline(always)]
-pub(crate) fn status(at: *mut c_void) -> *mut c_void {
-    match lookup(at as usize) {
-        Some(Sentinel::Status) => null_mut(),
-        _ => at,
-    }
-}
-
-/// Returns C's address of error codes.
-pub(crate) fn error_codes(at: *mut c_void) -> *mut c_void {
-    match lookup(at as usize) {
-        Some(Sentinel::ErrorCodes) => null_mut(),
-        _ => at,
-    }
-}
-
-/// Returns C's address of weights.
-pub(crate) fn weights(at: *mut c_void) -> *mut c_void {
-    match lookup(at as usize) {
-        Some(Sentinel::Unweighted) => UNWEIGHTED,
-        Some(Sentinel::WeightsEmpty) => WEIGHTS_EMPTY,
-        _ => at,
-    }
-}
-
-/// Returns whether an argument stands for no arguments of a command.
+/// Returns whether an argument stands for no arguments of a command, or of many commands.
 pub(crate) fn is_argv_null(at: *const u8) -> bool {
-    lookup(at as usize) == Some(Sentinel::ArgvNull)
-}
-
-/// Returns whether an argument stands for no arguments of many commands.
-pub(crate) fn is_argvs_null(at: *const u8) -> bool {
-    lookup(at as usize) == Some(Sentinel::ArgvsNull)
+    c_address(at.cast_mut().cast()).is_null()
 }

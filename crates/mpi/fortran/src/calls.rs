@@ -36,6 +36,16 @@ pub struct Functions {
 /// Returns the function of a routine. `TOOLS`: a tool may stand in front.
 #[inline(always)]
 pub fn function<F: Family, const TOOLS: bool>(index: usize) -> Function {
+    known::<F, TOOLS>(index).unwrap_or_else(|| {
+        let found = find::<F, TOOLS>(index);
+        // SAFETY: the address of a function.
+        unsafe { transmute::<*mut c_void, Function>(found) }
+    })
+}
+
+/// Returns the function of a routine that was called before. `TOOLS`: a tool may stand in front.
+#[inline(always)]
+pub fn known<F: Family, const TOOLS: bool>(index: usize) -> Option<Function> {
     let functions = F::functions();
     let table = if TOOLS {
         functions.public
@@ -43,13 +53,8 @@ pub fn function<F: Family, const TOOLS: bool>(index: usize) -> Function {
         functions.profiled
     };
     let known = table[index].load(Ordering::Relaxed);
-    let function = if known.is_null() {
-        find::<F, TOOLS>(index)
-    } else {
-        known
-    };
-    // SAFETY: the address of a function.
-    unsafe { transmute::<*mut c_void, Function>(function) }
+    // SAFETY: the address of a function, or null.
+    unsafe { transmute::<*mut c_void, Option<Function>>(known) }
 }
 
 #[cold]

@@ -1,8 +1,8 @@
 //! Handles, logicals, error codes and counts that begin with 1.
 
 use crate::family::{Family, HandleKind};
-use smallvec::SmallVec;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 /// `MPI_UNDEFINED`.
 const UNDEFINED: c_int = -32766;
@@ -53,39 +53,61 @@ pub unsafe fn set_ierror(ierror: *mut c_int, code: c_int) {
 }
 
 /// An array of C handles for an array of Fortran handles.
-pub struct Handles(SmallVec<[usize; INLINE]>);
+pub struct Handles {
+    /// Used up to `count`, if that is at most `INLINE`.
+    inline: [MaybeUninit<usize>; INLINE],
+    /// Used if there are more.
+    heap: Vec<usize>,
+    count: usize,
+}
 
 impl Handles {
     /// Reads so many handles.
     ///
     /// # Safety
     /// The array has so many elements.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read<F: Family>(kind: HandleKind, from: *const c_int, count: i64) -> Self {
-        let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: as the caller says.
-        Self(
-            (0..count)
-                .map(|at| unsafe { widen::<F>(kind, from.add(at)) })
-                .collect(),
-        )
+        let mut handles = Self {
+            inline: [const { MaybeUninit::uninit() }; INLINE],
+            heap: Vec::new(),
+            count: usize::try_from(count).unwrap_or(0),
+        };
+        if handles.count <= INLINE {
+            for (at, handle) in handles.inline.iter_mut().enumerate().take(handles.count) {
+                // SAFETY: as the caller says.
+                handle.write(unsafe { widen::<F>(kind, from.add(at)) });
+            }
+        } else {
+            // SAFETY: as the caller says.
+            let widened = (0..handles.count).map(|at| unsafe { widen::<F>(kind, from.add(at)) });
+            handles.heap = widened.collect();
+        }
+        handles
     }
 
     /// Returns the address of the C handles.
-    #[inline]
+    #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut usize {
-        self.0.as_mut_ptr()
+        match self.count <= INLINE {
+            true => self.inline.as_mut_ptr().cast(),
+            false => self.heap.as_mut_ptr(),
+        }
     }
 
     /// Stores the handles in Fortran's array.
     ///
     /// # Safety
     /// The array has as many elements as were read.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn write<F: Family>(&self, kind: HandleKind, to: *mut c_int) {
-        for (at, handle) in self.0.iter().enumerate() {
-            // SAFETY: as the caller says.
-            unsafe { narrow::<F>(kind, to.add(at), *handle) }
+        let handles: *const usize = match self.count <= INLINE {
+            true => self.inline.as_ptr().cast(),
+            false => self.heap.as_ptr(),
+        };
+        for at in 0..self.count {
+            // SAFETY: as the caller says, and so many handles were read.
+            unsafe { narrow::<F>(kind, to.add(at), *handles.add(at)) }
         }
     }
 }

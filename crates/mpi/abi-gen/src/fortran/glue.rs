@@ -53,7 +53,14 @@ pub fn glue(routines: &[Routine], groups: &[ConstantGroup], names: Names) -> Str
         let forms = names.forms(routine);
         if !routine.is_special {
             for form in &forms {
+                if names.has_shortcut(routine) {
+                    // Inlined it would make its caller save registers.
+                    out.push_str("#[cold]\n#[inline(never)]\n");
+                }
                 body(&mut out, routine, *form);
+                if names.has_shortcut(routine) {
+                    shortcut(&mut out, routine, *form);
+                }
             }
         }
         for form in forms {
@@ -196,6 +203,7 @@ impl Form {
 fn entries(out: &mut String, routine: &Routine, form: Form, names: Names) {
     let function = match routine.is_special {
         true => format!("special::{}", form.function(routine)),
+        false if names.has_shortcut(routine) => format!("shortcut_{}", form.function(routine)),
         false => format!("glue_{}", form.function(routine)),
     };
     for (symbol, tools) in names.symbols_of(routine, form) {
@@ -294,6 +302,70 @@ fn body(out: &mut String, routine: &Routine, form: Form) {
             .unwrap();
         }
     }
+    for line in &body.after {
+        writeln!(out, "    {line}").unwrap();
+    }
+    writeln!(out, "    set_ierror(ierror, code)\n    }}\n}}").unwrap();
+}
+
+/// Generates what a routine calls first: a function that makes the call itself where buffers are
+/// contiguous and no search for sentinels is due. It calls nothing else, so that it saves no
+/// registers. Where it cannot, it jumps to the function of [`body`].
+fn shortcut(out: &mut String, routine: &Routine, form: Form) {
+    let mut body = Body::default();
+    let (mut names, mut conditions) = (Vec::new(), Vec::new());
+    for argument in &routine.arguments {
+        convert(&mut body, routine, argument, Form::Plain);
+        let name = format!("a_{}", argument.c.name);
+        let is_ignorable = argument.intent == Intent::None;
+        let known = match argument.kind {
+            ArgumentKind::Choice if form == Form::Descriptors => Some("sections::plain"),
+            ArgumentKind::Choice => Some("sentinels::known"),
+            ArgumentKind::Status if is_ignorable => Some("sentinels::known"),
+            _ => None,
+        };
+        if let Some(known) = known {
+            conditions.push((format!("Some(p_{name})"), format!("{known}({name})")));
+            *body.passed.last_mut().unwrap() = format!("p_{name}");
+            if known == "sections::plain" {
+                *body.parameters.last_mut().unwrap() = format!("{name}: *const Descriptor");
+            }
+        }
+        names.push(name);
+    }
+    let (name, function) = (&routine.function.name, form.function(routine));
+    names.extend(["ierror".into(), "site".into()]);
+    let known: Vec<_> = conditions.iter().map(|(known, _)| known.as_str()).collect();
+    let asked: Vec<_> = conditions.iter().map(|(_, asked)| asked.as_str()).collect();
+    writeln!(
+        out,
+        "unsafe extern \"C\" fn shortcut_{function}<const TOOLS: bool>({}, ierror: *mut c_int, site: Site) {{\n    // SAFETY: the arguments of the routine.\n    unsafe {{",
+        body.parameters.join(", ")
+    )
+    .unwrap();
+    writeln!(
+        out,
+        "    let (Some(call), {}) = (calls::known::<F, TOOLS>(INDEX_{name}), {}) else {{\n        return glue_{function}::<TOOLS>({});\n    }};",
+        known.join(", "),
+        asked.join(", "),
+        names.join(", ")
+    )
+    .unwrap();
+    writeln!(
+        out,
+        "    let call: unsafe extern \"C\" fn({}, Site) -> c_int = transmute(call);",
+        body.types.join(", ")
+    )
+    .unwrap();
+    for line in &body.before {
+        writeln!(out, "    {line}").unwrap();
+    }
+    writeln!(
+        out,
+        "    let code = call({}, site);",
+        body.passed.join(", ")
+    )
+    .unwrap();
     for line in &body.after {
         writeln!(out, "    {line}").unwrap();
     }

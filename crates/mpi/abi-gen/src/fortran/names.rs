@@ -1,7 +1,7 @@
 //! Names of the symbols that Fortran programs refer to, by the MPI library they were built for.
 
 use super::glue::Form;
-use super::routine::Routine;
+use super::routine::{Argument, ArgumentKind, Intent, Routine};
 use crate::parameters::HANDLES;
 
 /// The names that a library of Fortran routines exports.
@@ -106,6 +106,27 @@ impl Names {
             names.push(name.replacen("mpi_", "mpix_", 1));
         }
         names.iter().flat_map(|name| self.symbols(name)).collect()
+    }
+
+    /// Returns whether a routine has a shortcut: it has a buffer or a status, all other arguments are
+    /// single handles and numbers, and Fortran has all arguments of C.
+    pub(super) fn has_shortcut(self, routine: &Routine) -> bool {
+        let is_simple = |argument: &Argument| match argument.kind {
+            ArgumentKind::Handle(_) => !argument.is_array(),
+            ArgumentKind::Number => argument.c.depth == 0,
+            ArgumentKind::Choice | ArgumentKind::Status => true,
+            _ => false,
+        };
+        let may_be_sentinel = |argument: &Argument| {
+            argument.kind == ArgumentKind::Choice
+                || argument.kind == ArgumentKind::Status && argument.intent == Intent::None
+        };
+        self == Self::Standard
+            && !routine.is_special
+            && !routine.is_function()
+            && routine.arguments.len() == routine.function.params.len()
+            && routine.arguments.iter().all(is_simple)
+            && routine.arguments.iter().any(may_be_sentinel)
     }
 
     /// Returns the procedures behind the operators of `mpi_f08` for handles, and what they do.
