@@ -54,6 +54,10 @@ install_into() {
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
     for name in mpi mpi-c mpi-cxx garonne; do fill mpi.pc.in "$prefix/lib/pkgconfig/$name.pc" "$name"; done
     cp -f bench/*.py bench/*.c bench/*.h "$prefix/share/garonne/bench/"
+    rm -rf "$prefix/share/garonne/fortran/check"
+    mkdir -p "$prefix/share/garonne/fortran/check/kernels"
+    cp -f tests/fortran/*.f90 tests/fortran/*.f "$prefix/share/garonne/fortran/check/"
+    cp -f tests/fortran/kernels/* "$prefix/share/garonne/fortran/check/kernels/"
     # Messages and headers name documents as docs/.../NAME.md; pages that were renamed do not stay.
     rm -rf "$prefix/share/doc/garonne/docs"
     cp -f README.md ARCHITECTURE.md CONTRIBUTING.md "$prefix/share/doc/garonne/"

@@ -1,14 +1,16 @@
 """Fortran: programs of tests/fortran in the three interfaces, what mpifort answers, and MPICH's own Fortran programs.
 
-Own programs are built by gfortran and by each flang in PATH.
+Own programs are built by gfortran and by each flang in PATH; a soak fetches two.
 
 MPICH's programs are those of its directories f77, f90 and f08 that need neither windows, files nor new processes. tests/fortran/mpich.txt says which do not
 run, each with its reason; `./x test fortran` runs the directories of SHORT, `./x soak fortran` all.
 """
 
+import pathlib
 import re
 import shutil
 
+from ..foreign_programs import packages
 from ..runner import Case, Failure, Skip, check
 from . import mpich_tests
 
@@ -30,13 +32,14 @@ def suite(context):
     if not shutil.which("gfortran"):
         yield Case("fortran", lambda: unavailable())
         return
-    for name in compilers():
+    for name in compilers(context):
         yield from own_programs(context, name)
     if not context.foreign:
         yield Case("fortran/errors name a line of the program", lambda: errors(context))
         yield Case("fortran/a C tool sees calls of Fortran", lambda: tool(context))
         yield Case("fortran/mpifort", lambda: wrapper(context))
         yield Case("fortran/integers of 8 bytes are refused", lambda: wide_integers(context))
+        yield Case("fortran/garonne fortran --check", lambda: self_check(context), alone=True)
         yield Case("fortran/find_package(MPI)", lambda: find_package(context))
         yield Case("fortran/macros of autoconf", lambda: autoconf(context))
     yield from mpich_programs(context)
@@ -46,11 +49,30 @@ def unavailable():
     raise Skip("gfortran is not installed")
 
 
-def compilers():
-    """gfortran, and those of flang that are in PATH: the newest of each name that distributions give it."""
+# Packages of compilers that `./x soak` fetches, and the program in each.
+FETCHED = {"flang-19": "flang-new", "flang-22": "flang"}
+
+
+def compilers(context):
+    """gfortran, those of flang that are in PATH, and in a soak those of FETCHED."""
     versions = range(30, 18, -1)
     flangs = [f"flang-{version}" for version in versions] + [f"flang-new-{version}" for version in versions] + ["flang", "flang-new"]
-    return ["gfortran", *[name for name in flangs if shutil.which(name)]]
+    names = ["gfortran", *[name for name in flangs if shutil.which(name)]]
+    return names + [str(fetched(context, name)) for name in FETCHED if context.soak and name not in names]
+
+
+def fetched(context, package):
+    """A script that runs a package's compiler from a root of its own."""
+    debian = packages.Debian(context.state / "flang")
+    debian.fetch([package])
+    version = package.split("-")[1]
+    usr = debian.root / "usr"
+    (libraries,) = usr.glob("lib/*-linux-gnu")
+    script = context.work / "fortran/bin" / package
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f"#!/bin/sh\nLD_LIBRARY_PATH={libraries}:{usr}/lib/llvm-{version}/lib exec {usr}/lib/llvm-{version}/bin/{FETCHED[package]} \"$@\"\n")
+    script.chmod(0o755)
+    return script
 
 
 def mpifort(context, name="gfortran"):
@@ -71,10 +93,11 @@ INTERFACES = {"mpif.h": "WITH_HEADER", "mpi": "WITH_MODULE", "mpi_f08": "WITH_MO
 MANGLINGS = {"-fsecond-underscore": "uses_sentinels__", "-fno-underscoring": "uses_sentinels"}
 
 
-def own_programs(context, name):
+def own_programs(context, compiler):
+    name = pathlib.Path(compiler).name
     place, build = context.root / "tests/fortran", context.work / f"fortran/{name}"
     build.mkdir(parents=True, exist_ok=True)
-    command = mpifort(context, name)
+    command = mpifort(context, compiler)
     check(context.execute(f"fortran {name} check", [*command, "-c", place / f"{SHARED}.f90"], timeout=120, cwd=build))
     for source in sorted([*place.glob("*.f90"), *place.glob("*.f")]):
         ranks = re.search(r"ranks: ([\d ]+)", source.read_text())
@@ -83,14 +106,14 @@ def own_programs(context, name):
             yield program_case(context, f"fortran/{name}/{source.stem}{title}", words, build, map(int, ranks.group(1).split()))
     for source in sorted((place / "kernels").glob("*.F90")):
         for interface, macro in INTERFACES.items():
-            if source.stem == "mg" and interface == "mpi" and "flang" in name and "version 19" in context.execute(f"fortran {name} version", [name, "--version"], 60).output:
+            if source.stem == "mg" and interface == "mpi" and "flang" in name and "version 19" in context.execute(f"fortran {name} version", [compiler, "--version"], 60).output:
                 yield Case(f"fortran/{name}/mg with mpi", lambda: flang_19())
                 continue
             words = [*command, "-O2", f"-D{macro}", source]
             yield program_case(context, f"fortran/{name}/{source.stem} with {interface}", words, build, [1, 2, 4] if context.soak else [4])
-    yield Case(f"fortran/{name}/common blocks in several objects", lambda: several_objects(context, name, build / "objects", [], "uses_sentinels_"))
+    yield Case(f"fortran/{name}/common blocks in several objects", lambda: several_objects(context, compiler, build / "objects", [], "uses_sentinels_"))
     for option, symbol in MANGLINGS.items() if name == "gfortran" else ():
-        yield Case(f"fortran/{name}/{option}", lambda option=option, symbol=symbol: several_objects(context, name, build / option, [option], symbol))
+        yield Case(f"fortran/{name}/{option}", lambda option=option, symbol=symbol: several_objects(context, compiler, build / option, [option], symbol))
 
 
 def flang_19():
@@ -110,12 +133,13 @@ def program_case(context, name, words, build, ranks):
     return Case(name, run)
 
 
-def several_objects(context, name, build, options, symbol):
+def several_objects(context, compiler, build, options, symbol):
     """Common blocks of mpif.h in a program, and in libraries that it loads: each object has its own, unless the linker takes the program's."""
     source = context.root / "tests/fortran/objects"
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir(parents=True)
-    command, names = [*mpifort(context, name), *flags(name), *options], [f"-DNAME={symbol}"]
+    name = pathlib.Path(compiler).name
+    command, names = [*mpifort(context, compiler), *flags(compiler), *options], [f"-DNAME={symbol}"]
 
     def made(target, *words):
         check(context.execute(f"fortran {name} objects {build.name} {target}", [*map(str, words), "-o", target], timeout=120, cwd=build))
@@ -208,8 +232,9 @@ def wide_integers(context):
     """With options such as -fdefault-integer-8, which build systems may give a compiler without asking mpifort: the interfaces themselves refuse."""
     build = context.work / "fortran"
     uses = {"mpif.h": "include 'mpif.h'", "mpi": "use mpi", "mpi_f08": "use mpi_f08"}
-    for compiler in compilers():
-        found = context.execute(f"fortran {compiler} flags", [*mpifort(context, compiler), "-showme:incdirs"], timeout=120)
+    for compiler in compilers(context):
+        name = pathlib.Path(compiler).name
+        found = context.execute(f"fortran {name} flags", [*mpifort(context, compiler), "-showme:incdirs"], timeout=120)
         check(found)
         directories = [f"-I{directory}" for directory in found.output.split("\n", 1)[1].split()]
         for number, (interface, use) in enumerate(uses.items()):
@@ -217,9 +242,28 @@ def wide_integers(context):
             source.write_text(f"program integers\n  {use}\n  integer :: ierror\n  call MPI_Init(ierror)\nend program\n")
             for options, succeeds in ([], True), (["-fdefault-integer-8"], False):
                 words = [compiler, *directories, *options, "-c", source, "-o", build / "integers.o"]
-                result = context.execute(f"fortran {compiler} integers {number} {len(options)}", words, timeout=60, cwd=build)
+                result = context.execute(f"fortran {name} integers {number} {len(options)}", words, timeout=60, cwd=build)
                 if (result.code == 0) != succeeds:
                     raise Failure(f"{compiler} {'refuses' if succeeds else 'takes'} {interface} {' '.join(options)} (log: {result.log})\n{result.output}")
+
+
+def self_check(context):
+    """What `garonne fortran --check` says of a compiler that works, of one that breaks a program, and of what is no compiler."""
+    garonne = context.prefix / "bin/garonne"
+    good = context.execute("fortran check", [garonne, "fortran", "--check"], timeout=300)
+    check(good)
+    if "GNU Fortran" not in good.output or not re.search(r"^all \d+ programs work$", good.output, re.M) or "mpi_f08" not in good.output:
+        raise Failure(f"it does not say that all works (log: {good.log})\n{good.output}")
+    broken = context.work / "fortran/broken compiler"
+    broken.write_text("#!/bin/sh\ncase \"$*\" in *sections.f90*) echo sections are too much; exit 3 ;; esac\nexec gfortran \"$@\"\n")
+    broken.chmod(0o755)
+    link = context.work / "fortran/broken"
+    link.unlink(missing_ok=True)
+    link.symlink_to(broken)
+    for name, compiler, words in [("broken", link, ["FAILED  sections: does not compile", "sections are too much", "1 of"]), ("none", "true", ["cannot be used"])]:
+        bad = context.execute(f"fortran check {name}", [garonne, "fortran", "--check", "--fc", compiler], timeout=300)
+        if bad.code != 1 or any(word not in bad.output for word in words):
+            raise Failure(f"it says other than {words} of {name} (log: {bad.log})\n{bad.output}")
 
 
 def autoconf(context):

@@ -5,6 +5,7 @@ mod bench;
 mod bench_tasks;
 mod doctor;
 mod explain;
+mod fortran;
 mod generate;
 pub mod job_lookup;
 mod join;
@@ -102,6 +103,8 @@ enum Command {
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
+    /// Try a Fortran compiler: garonne fortran --check --fc ifx
+    Fortran(fortran::FortranArgs),
     /// The long story of an error code: garonne explain G0107
     Explain(explain::ExplainArgs),
     /// Print what makes a shell complete: source <(garonne completions bash)
@@ -166,6 +169,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Strategy(args) => strategy::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Fortran(args) => fortran::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions { shell, command } => registration(&shell.to_string(), &command),
         Command::Generate(args) => generate::run(&args),
