@@ -1,6 +1,7 @@
 //! Generator of `mpi.h` and of `docs/user/conformance.md`.
 
 use crate::table::{ConstantGroup, ConstantValue, Function};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Types of callbacks, which are the same text in every ABI's header.
@@ -76,8 +77,18 @@ fn prototypes(functions: &[Function]) -> String {
     out
 }
 
-/// Returns the conformance page: numbers of functions and names of missing ones per chapter.
-pub fn conformance(functions: &[Function]) -> String {
+/// An interface by which programs reach MPI, for [`conformance`].
+#[derive(Debug)]
+pub struct Interface {
+    /// Head of its column.
+    pub name: &'static str,
+    /// Names of the functions of the standard that it has, implemented or not.
+    pub functions: HashSet<String>,
+}
+
+/// Returns the conformance page: numbers of functions per chapter and interface, and names of
+/// missing ones. The first interface is the standard ABI.
+pub fn conformance(functions: &[Function], interfaces: &[Interface]) -> String {
     let done = functions.iter().filter(|f| f.implemented).count();
     let mut chapters: Vec<&str> = Vec::new();
     for f in functions {
@@ -88,19 +99,34 @@ pub fn conformance(functions: &[Function]) -> String {
     let mut out = String::from("# Conformance to MPI 5.0\n\n");
     writeln!(
         out,
-        "Generated from `crates/mpi/abi-gen/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
-         ABI (and the same under `PMPI_`): {done} are implemented, which are all but those named below. One that is not yet there raises \
-         `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for. \
-         Fortran has the same functions ([Fortran](fortran.md)). (`_c`): also the form with large counts.\n",
+        "Generated from `crates/mpi/abi-gen/abi`; do not edit. The standard has {} functions in C: {done} are implemented, which are all \
+         but those named below. One that is not yet there raises `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of \
+         the object it was called for. (`_c`): also the form with large counts.\n\n\
+         A number counts the functions of the standard that an interface has; `0 of 8`: implemented, of those. \
+         Programs reach them by the standard ABI, by those of [MPICH and Open MPI](binaries.md), and from [Fortran](fortran.md). \
+         Fortran has no tool interface, and large counts only in `mpi_f08`.\n",
         functions.len()
     )
     .unwrap();
-    out.push_str("| chapter | implemented | not yet |\n|---|---|---|\n");
+    let heads: Vec<_> = interfaces.iter().map(|interface| interface.name).collect();
+    writeln!(out, "| chapter | {} |", heads.join(" | ")).unwrap();
+    writeln!(out, "|---|{}", "---|".repeat(heads.len())).unwrap();
+    let row = |title: &str, is_in: &dyn Fn(&&Function) -> bool| {
+        let cells = interfaces.iter().map(|interface| {
+            let has = |f: &&Function| interface.functions.contains(&f.name);
+            let of = || functions.iter().filter(is_in).filter(has);
+            match (of().filter(|f| f.implemented).count(), of().count()) {
+                (_, 0) => "–".into(),
+                (done, all) if done == all => done.to_string(),
+                (done, all) => format!("{done} of {all}"),
+            }
+        });
+        format!("| {title} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
     for chapter in &chapters {
-        let of = || functions.iter().filter(|f| f.chapter == *chapter);
-        let have = of().filter(|f| f.implemented).count();
-        writeln!(out, "| {chapter} | {have} | {} |", of().count() - have).unwrap();
+        out.push_str(&row(chapter, &|f| f.chapter == *chapter));
     }
+    out.push_str(&row("all", &|_| true));
     out.push_str("\n## Not yet\n\n| chapter | functions |\n|---|---|\n");
     for chapter in &chapters {
         let names: Vec<&str> = functions

@@ -151,3 +151,31 @@ const FORTRAN: &str = include_str!("../abi/fortran.txt");
 pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
     fortran::routines(&functions()?, &parameters()?, FORTRAN)
 }
+
+/// Returns the interfaces by which programs reach MPI, with the functions that each has.
+///
+/// # Errors
+/// The file's name, with the line that does not parse or the fact that does not fit.
+pub fn interfaces() -> Result<Vec<header::Interface>, String> {
+    let exported = |library: Library| library.entries.into_iter().map(|entry| entry.name);
+    let routines = fortran_routines()?;
+    let named = |has: fn(&fortran::Routine) -> bool| {
+        let own = routines.iter().filter(move |routine| has(routine));
+        own.map(|routine| routine.function.name.clone()).collect()
+    };
+    let interface = |name, functions| header::Interface { name, functions };
+    Ok(vec![
+        interface(
+            "C",
+            functions()?
+                .into_iter()
+                .map(|function| function.name)
+                .collect(),
+        ),
+        interface("C, MPICH", exported(mpich_library()?).collect()),
+        interface("C, Open MPI", exported(openmpi_library()?).collect()),
+        interface("`mpif.h`", named(|routine| !routine.is_large)),
+        interface("`mpi`", named(|routine| !routine.is_large)),
+        interface("`mpi_f08`", named(fortran::Routine::is_in_f08)),
+    ])
+}

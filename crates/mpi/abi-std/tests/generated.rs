@@ -39,7 +39,10 @@ fn the_header_is_what_the_tables_say() {
 fn the_conformance_page_is_what_the_table_says() {
     agrees(
         crate_dir().join("../../../docs/user/conformance.md"),
-        &header::conformance(&functions()),
+        &header::conformance(
+            &functions(),
+            &garonne_abi_gen::interfaces().expect("the tables parse"),
+        ),
     );
 }
 
