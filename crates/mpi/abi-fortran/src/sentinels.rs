@@ -6,9 +6,9 @@
 //! copy is that of the program.
 //!
 //! Libraries that are loaded by `dlopen` may have common blocks of their own. All blocks of all
-//! loaded objects are known here ([`Table`]). A search for new ones is due when the loader has bound
-//! a routine for some object: then [`CURRENT`] says so. An object that has blocks
-//! stays loaded, so that no buffer gets the address of a block.
+//! loaded objects are known here ([`Table`]). A search for new ones is due when the loader has
+//! bound a routine for some object: then [`CURRENT`] says so. An object that has blocks stays
+//! loaded, so that no buffer gets the address of a block.
 //!
 //! Common blocks are found under the names that compilers give them with other options: with and
 //! without an underscore at the end, in lower and in upper case.
@@ -158,8 +158,8 @@ fn variables() -> [Sentinel; 12] {
     ]
 }
 
-/// Slots of a [`Table`], a power of two that is much greater than the number of sentinels of several
-/// objects.
+/// Slots of a [`Table`], a power of two that is much greater than the number of sentinels of
+/// several objects.
 const SLOTS: usize = 512;
 
 /// The known sentinels by their addresses. An entry lies in the slot of its address or in one of
@@ -372,4 +372,33 @@ fn add_blocks_of(name: &CStr, found: &mut Vec<Sentinel>) {
 /// Returns whether an argument stands for no arguments of a command, or of many commands.
 pub(crate) fn is_argv_null(at: *const u8) -> bool {
     c_address(at.cast_mut().cast()).is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_finds_what_shares_slots_and_never_gets_full() {
+        let mut table = Table {
+            slots: [(0, NULL); SLOTS],
+            len: 0,
+        };
+        // All in one slot, by the table's length, and characters within a word.
+        let places: Vec<usize> = (1..20).map(|at| at * 4 * SLOTS + at % 3).collect();
+        for (at, place) in places.iter().enumerate() {
+            table.insert((*place, at));
+            table.insert((*place, at + 100));
+        }
+        assert_eq!(table.len, places.len());
+        for (at, place) in places.iter().enumerate() {
+            assert_eq!(table.get(*place), at);
+            assert_eq!(table.get(place + 64), place + 64);
+        }
+        for place in 0..4 * SLOTS {
+            table.insert((0x10000 + 4 * place, IN_PLACE));
+        }
+        assert_eq!(table.len, SLOTS - 1);
+        assert_eq!(table.get(12), 12);
+    }
 }

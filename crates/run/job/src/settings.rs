@@ -147,11 +147,12 @@ pub const SETTINGS: [(&str, &str, &str); 20] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 15] = [
+pub const INTERNAL: [&str; 16] = [
     "GARONNE_AGENT",
     "GARONNE_CC",
     "GARONNE_COMPLETE",
     "GARONNE_CXX",
+    "GARONNE_FC",
     "GARONNE_FD",
     "GARONNE_HELPERS",
     "GARONNE_JOB",

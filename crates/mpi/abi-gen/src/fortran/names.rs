@@ -108,8 +108,8 @@ impl Names {
         names.iter().flat_map(|name| self.symbols(name)).collect()
     }
 
-    /// Returns whether a routine has a shortcut: it has a buffer or a status, all other arguments are
-    /// single handles and numbers, and Fortran has all arguments of C.
+    /// Returns whether a routine has a shortcut: it has a buffer or a status, all other arguments
+    /// are single handles and numbers, and Fortran has all arguments of C.
     pub(super) fn has_shortcut(self, routine: &Routine) -> bool {
         let is_simple = |argument: &Argument| match argument.kind {
             ArgumentKind::Handle(_) => !argument.is_array(),

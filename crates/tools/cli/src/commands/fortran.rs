@@ -1,5 +1,5 @@
-//! `garonne fortran --check`: compiles the programs that test Fortran with some compiler, runs them,
-//! and says which work.
+//! `garonne fortran --check`: compiles the programs that test Fortran with some compiler, runs
+//! them, and says which work.
 //!
 //! The programs are those of `tests/fortran`, which an installation has in
 //! `share/garonne/fortran/check`. This is for compilers that the project's own tests cannot have.
