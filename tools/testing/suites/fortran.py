@@ -257,7 +257,7 @@ def self_check(context):
     broken = context.work / "fortran/broken compiler"
     broken.write_text("#!/bin/sh\ncase \"$*\" in *sections.f90*) echo sections are too much; exit 3 ;; esac\nexec gfortran \"$@\"\n")
     broken.chmod(0o755)
-    link = context.work / "fortran/broken"
+    link = context.work / "fortran/broken-gfortran"
     link.unlink(missing_ok=True)
     link.symlink_to(broken)
     for name, compiler, words in [("broken", link, ["FAILED  sections: does not compile", "sections are too much", "1 of"]), ("none", "true", ["cannot be used"])]:

@@ -55,12 +55,36 @@ fn check(args: &FortranArgs) -> Result<i32, String> {
     let prefix = prefix.ok_or("this command is not in a directory bin")?;
     let sources = prefix.join("share/garonne/fortran/check");
     let programs = programs(&sources)?;
+    let compiler = args.fc.as_deref().map(absolute).transpose()?;
     let place = std::env::temp_dir().join(format!("garonne-fortran-{}", std::process::id()));
     fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let outcome = try_all(&garonne, compiler.as_deref(), &sources, &programs, &place);
+    let _ = fs::remove_dir_all(&place);
+    outcome
+}
+
+/// Returns a compiler's name so that it means the same in another directory.
+fn absolute(name: &str) -> Result<String, String> {
+    if !name.contains('/') {
+        return Ok(name.into());
+    }
+    let path = std::path::absolute(name).map_err(|error| format!("{name}: {error}"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// Compiles and runs the programs in a directory of their own.
+fn try_all(
+    garonne: &Path,
+    compiler: Option<&str>,
+    sources: &Path,
+    programs: &[Program],
+    place: &Path,
+) -> Result<i32, String> {
+    let mpifort_path = garonne.with_file_name("mpifort");
     let mpifort = |words: &[&str]| {
-        let mut command = Command::new(prefix.join("bin/mpifort"));
-        command.current_dir(&place).stdin(Stdio::null());
-        command.args(args.fc.iter().map(|name| format!("-fc={name}")));
+        let mut command = Command::new(&mpifort_path);
+        command.current_dir(place).stdin(Stdio::null());
+        command.args(compiler.map(|name| format!("-fc={name}")));
         command.args(words);
         command
     };
@@ -82,15 +106,15 @@ fn check(args: &FortranArgs) -> Result<i32, String> {
         return Err("the modules mpi and mpi_f08 cannot be used with this compiler".into());
     }
     let mut failures = 0;
-    for program in &programs {
+    for program in programs {
         let mut compile = mpifort(&["-g", "-o", "program"]);
         compile.args(&program.options).arg(&program.source);
         compile.arg(&object);
         let compiled = finished(compile)?;
         let (done, what) = if compiled.status.success() {
-            let mut start = Command::new(&garonne);
+            let mut start = Command::new(garonne);
             start.args(["run", "-n", &program.ranks, "./program"]);
-            start.current_dir(&place).stdin(Stdio::null());
+            start.current_dir(place).stdin(Stdio::null());
             start.env("MPIEXEC_TIMEOUT", LIMIT_S);
             (finished(start)?, "does not run")
         } else {
@@ -104,7 +128,6 @@ fn check(args: &FortranArgs) -> Result<i32, String> {
             tell(&done);
         }
     }
-    let _ = fs::remove_dir_all(&place);
     match failures {
         0 => outln!("all {} programs work", programs.len()),
         _ => outln!("{failures} of {} programs do not work", programs.len()),
