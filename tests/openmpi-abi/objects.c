@@ -117,6 +117,26 @@ static void limits(void)
     CHECK(key == -1 && flag == -1);
 }
 
+/* Addresses of no object are refused: a handle of MPICH, one of the standard ABI, null, and an address beside an object. */
+static void garbage(void)
+{
+    MPI_Comm handles[] = { (MPI_Comm)0x44000000, (MPI_Comm)0x101, NULL, (MPI_Comm)((char *)MPI_COMM_WORLD + 8) };
+    MPI_T_pvar_session session;
+    int provided;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 4; i++) {
+        int class;
+        MPI_Error_class(MPI_Barrier(handles[i]), &class);
+        CHECK(class == MPI_ERR_COMM);
+    }
+    CHECK(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_session_create(&session) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_stop(session, MPI_T_PVAR_ALL_HANDLES) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_session_free(&session) == MPI_SUCCESS);
+    CHECK(MPI_T_finalize() == MPI_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     struct handles own, library;
@@ -135,6 +155,7 @@ int main(int argc, char **argv)
     returned();
     integers_of_fortran();
     limits();
+    garbage();
     MPI_Finalize();
     return wrong != 0;
 }

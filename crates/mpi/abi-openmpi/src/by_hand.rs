@@ -10,8 +10,8 @@ use crate::wrappers::{
     native_session, native_win, own_error, own_rank,
 };
 use garonne_bodies::abi::convert::{
-    Buf, CallSite, ConstPtr, HandleConversion, IntPlace, MPI_Aint, NumberPlace, Ptr, ShorterString,
-    StrOut, convert_attribute,
+    Buf, CallSite, ConstPtr, HandleConversion, IntPlace, MPI_Aint, MPI_T_pvar_handle,
+    MPI_T_pvar_session, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
 };
 use garonne_bodies::abi::{HandleKind, OtherAbi};
 use garonne_bodies::wrappers as native;
@@ -307,6 +307,31 @@ attribute_functions! {
     wrap_OMPI_C_MPI_WIN_DUP_FN wrap_OMPI_C_MPI_WIN_NULL_COPY_FN wrap_OMPI_C_MPI_WIN_NULL_DELETE_FN;
     wrap_OMPI_C_MPI_DUP_FN wrap_OMPI_C_MPI_NULL_COPY_FN wrap_OMPI_C_MPI_NULL_DELETE_FN;
 }
+
+/// `MPI_T_PVAR_ALL_HANDLES` of this ABI and of the standard one.
+const ALL_HANDLES: (usize, usize) = (usize::MAX, 1);
+
+/// Defines functions that take one handle of a performance variable or all handles.
+macro_rules! variables {
+    ($($name:ident)*) => {
+        $(
+            /// Function on one handle of a performance variable, or on all of a session.
+            pub extern "C-unwind" fn $name(
+                session: MPI_T_pvar_session,
+                handle: MPI_T_pvar_handle,
+                site: CallSite,
+            ) -> c_int {
+                let handle = match handle.0 == ALL_HANDLES.0 {
+                    true => MPI_T_pvar_handle(ALL_HANDLES.1),
+                    false => handle,
+                };
+                own_error(native::$name(session, handle, site))
+            }
+        )*
+    };
+}
+
+variables! { wrap_MPI_T_pvar_start wrap_MPI_T_pvar_stop wrap_MPI_T_pvar_reset }
 
 /// `MPIX_Query_cuda_support`: whether buffers may be in the memory of a GPU of NVIDIA.
 pub extern "C-unwind" fn wrap_MPIX_Query_cuda_support(_: CallSite) -> c_int {

@@ -24,9 +24,72 @@ const PREDEFINED_MAX: usize = 1024;
 
 /// Addresses of the objects of predefined handles, by their words in the standard ABI.
 static OBJECTS: [AtomicUsize; PREDEFINED_MAX] = [const { AtomicUsize::new(0) }; PREDEFINED_MAX];
-/// Lowest and highest of these addresses.
-static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// Objects by their addresses.
+static WORDS: ObjectTable = ObjectTable::new();
+
+/// Table of objects: the word of each by its address, searched for each handle that a call gets.
+/// An address that is not in it is no handle, so no call reads memory that it was not told of.
+/// Objects are added and never taken out.
+struct ObjectTable([ObjectEntry; ObjectTable::LEN]);
+
+/// An object's address and word; zeros where there is none.
+struct ObjectEntry {
+    address: AtomicUsize,
+    word: AtomicUsize,
+}
+
+impl ObjectTable {
+    /// Several times as many entries as there are predefined handles.
+    const LEN: usize = 1024;
+    /// Objects have as many bytes or more, so those side by side have entries side by side.
+    const SMALLEST: usize = 256;
+
+    const fn new() -> Self {
+        Self(
+            [const {
+                ObjectEntry {
+                    address: AtomicUsize::new(0),
+                    word: AtomicUsize::new(0),
+                }
+            }; Self::LEN],
+        )
+    }
+
+    /// Returns the entries for an address in the order in which they are looked at.
+    #[inline(always)]
+    fn entries(&self, address: usize) -> impl Iterator<Item = &ObjectEntry> {
+        let first = address / Self::SMALLEST;
+        (0..Self::LEN).map(move |step| &self.0[first.wrapping_add(step) % Self::LEN])
+    }
+
+    /// Adds an object. Returns whether there was room.
+    fn add(&self, address: usize, word: usize) -> bool {
+        let free = |entry: &&ObjectEntry| {
+            let word = (entry.word).compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed);
+            word.is_ok()
+        };
+        match self.entries(address).find(free) {
+            Some(entry) => {
+                entry.address.store(address, Ordering::Release);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns the word of the object at an address.
+    #[inline(always)]
+    fn word(&self, address: usize) -> Option<usize> {
+        for entry in self.entries(address) {
+            match entry.address.load(Ordering::Acquire) {
+                0 => return None,
+                found if found == address => return Some(entry.word.load(Ordering::Relaxed)),
+                _ => {}
+            }
+        }
+        None
+    }
+}
 
 /// Keeps the addresses of the objects of predefined handles. The library that has the objects calls
 /// this when it is loaded. The addresses are those that the program uses: the loader may have put
@@ -46,35 +109,26 @@ pub unsafe fn set_objects(first: *const *const usize, count: usize) {
         if let Some(place) = OBJECTS.get(word) {
             place.store(address, Ordering::Relaxed);
         }
-        LOWEST.fetch_min(address, Ordering::Relaxed);
-        HIGHEST.fetch_max(address, Ordering::Relaxed);
+        WORDS.add(address, word);
     }
 }
 
-/// Makes an object for a handle whose library stores something in it. The object lives as long as
-/// the process.
-pub(crate) fn make_object(word: usize) -> &'static [AtomicUsize; OBJECT_WORDS] {
+/// Makes an object for a handle whose library stores something in it; `None` if there are too many.
+/// The object lives as long as the process.
+pub(crate) fn make_object(word: usize) -> Option<&'static [AtomicUsize; OBJECT_WORDS]> {
     let object = Box::leak(Box::new([const { AtomicUsize::new(0) }; OBJECT_WORDS]));
     object[0].store(word, Ordering::Relaxed);
     let address = object.as_ptr().expose_provenance();
-    LOWEST.fetch_min(address, Ordering::Relaxed);
-    HIGHEST.fetch_max(address, Ordering::Relaxed);
-    object
+    WORDS.add(address, word).then_some(object)
 }
 
-/// Returns the word at the beginning of an object. An address outside of all objects, such as null
-/// or a handle of another ABI, becomes a word that names nothing.
+/// Returns the word of an object. An address of no object, such as null or a handle of another ABI,
+/// becomes a word that names nothing.
 #[inline]
 fn word_of_object(handle: usize) -> usize {
-    let (lowest, highest) = (
-        LOWEST.load(Ordering::Relaxed),
-        HIGHEST.load(Ordering::Relaxed),
-    );
-    if handle < lowest || handle > highest || handle % align_of::<usize>() != 0 {
-        return UNKNOWN_POINTER_HANDLE | handle;
-    }
-    // SAFETY: the address is between those of objects. A program passes handles that it got.
-    unsafe { *std::ptr::with_exposed_provenance::<usize>(handle) }
+    WORDS
+        .word(handle)
+        .unwrap_or(UNKNOWN_POINTER_HANDLE | handle)
 }
 
 /// The ABI of Open MPI, whose handles are pointers. A predefined handle is the address of an object
@@ -199,12 +253,29 @@ mod tests {
             assert_eq!(handle, DYNAMIC | word);
             assert_eq!(OpenMpi::to_native(HandleKind::Request, handle), word);
         }
-        // Null, a handle of MPICH, and one of the standard ABI.
-        for garbage in [0, 0x4400_0000, WORLD] {
+        // Null, a handle of MPICH, one of the standard ABI, and an address beside an object.
+        let beside = MADE[0].as_ptr().expose_provenance() + 8;
+        for garbage in [0, 0x4400_0000, WORLD, beside] {
             let word = OpenMpi::to_native(HandleKind::Comm, garbage);
             assert!(word > 1 << 61, "{garbage:#x} names nothing: {word:#x}");
             assert_eq!(OpenMpi::from_native(HandleKind::Comm, word), garbage);
         }
+    }
+
+    #[test]
+    fn a_table_of_objects_finds_all_that_fit_and_no_other() {
+        let table = Box::new(ObjectTable::new());
+        // All begin at the same entry.
+        let address = |at: usize| 0x4000_0000 + at * ObjectTable::LEN * ObjectTable::SMALLEST;
+        for at in 0..ObjectTable::LEN {
+            assert!(table.add(address(at), at + 1));
+        }
+        assert!(!table.add(address(ObjectTable::LEN), 1), "no room");
+        for at in 0..ObjectTable::LEN {
+            assert_eq!(table.word(address(at)), Some(at + 1));
+        }
+        assert_eq!(table.word(address(ObjectTable::LEN)), None);
+        assert_eq!(table.word(0), None);
     }
 
     #[test]

@@ -70,7 +70,10 @@ pub extern "C-unwind" fn wrap_ompi_errhandler_create(
     if language != CXX {
         return handle;
     }
-    let object = make_object(OpenMpi::to_native(HandleKind::Errhandler, handle));
+    let word = OpenMpi::to_native(HandleKind::Errhandler, handle);
+    let Some(object) = make_object(word) else {
+        return 0;
+    };
     let caller = ErrhandlerCaller::StoredAt(&object[CALLER]);
     let convention = ErrhandlerConvention::Through(caller);
     set_errhandler::<OpenMpi>(native_errhandler(handle), convention);
