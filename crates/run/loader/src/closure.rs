@@ -1,8 +1,10 @@
 //! The objects that the loader maps before a program's first instruction, in its order.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::rc::Rc;
 
-use crate::object_file::{self, ObjectFile};
+use crate::object_cache::ObjectCache;
+use crate::object_file::ObjectFile;
 use crate::program::Program;
 use crate::search::{self, Environment, FoundBy, Requester};
 
@@ -21,7 +23,7 @@ pub struct LoadedObject {
     /// Index of the object that needed it first; `None` for the program and preloaded objects.
     pub needed_by: Option<usize>,
     /// What the loader reads of it.
-    pub file: ObjectFile,
+    pub file: Rc<ObjectFile>,
 }
 
 /// A needed name for which the loader would find no file.
@@ -43,28 +45,29 @@ pub struct Closure {
 }
 
 impl Closure {
-    /// Follows the names that a program and its libraries need.
-    pub fn of(program: &Program, environment: &Environment) -> Self {
+    /// Follows the names that a program and its libraries need. Files come from `files`.
+    pub fn of(program: &Program, environment: &Environment, files: &ObjectCache) -> Self {
         let mut closure = Self::default();
+        let file = files.read(&program.path);
         closure.objects.push(LoadedObject {
             name: program.path.to_string_lossy().into_owned(),
             path: program.path.clone(),
             found_by: FoundBy::Program,
             needed_by: None,
-            file: program.file.clone(),
+            file: file.unwrap_or_else(|| Rc::new(program.file.clone())),
         });
         if program.is_static() {
             return closure;
         }
         if !program.is_secure {
             for name in &environment.preload {
-                closure.add(name, 0, environment, program.is_secure, true);
+                closure.add(name, 0, (environment, program.is_secure), files, true);
             }
         }
         let mut at = 0;
         while at < closure.objects.len() && closure.objects.len() < OBJECTS_MAX {
             for name in closure.objects[at].file.needed.clone() {
-                closure.add(&name, at, environment, program.is_secure, false);
+                closure.add(&name, at, (environment, program.is_secure), files, false);
             }
             at += 1;
         }
@@ -84,24 +87,21 @@ impl Closure {
         &mut self,
         name: &str,
         needed_by: usize,
-        environment: &Environment,
-        is_secure: bool,
+        (environment, is_secure): (&Environment, bool),
+        files: &ObjectCache,
         is_preload: bool,
     ) {
         if self.named(name).is_some() || self.missing.iter().any(|other| other.name == name) {
             return;
         }
         let chain = self.requesters(needed_by);
-        let found = search::find(name, &chain, environment, is_secure);
-        let read = |(path, rule): (PathBuf, FoundBy)| Some((object_file::read(&path)?, path, rule));
+        let found = search::find(name, &chain, environment, is_secure, files);
+        let read = |(path, rule): (PathBuf, FoundBy)| Some((files.read(&path)?, path, rule));
         match found.and_then(read) {
             Some((file, path, rule)) => {
                 // Two names of one file are one object.
-                if self
-                    .objects
-                    .iter()
-                    .any(|object| is_same_file(&object.path, &path))
-                {
+                let mut objects = self.objects.iter();
+                if objects.any(|object| Rc::ptr_eq(&object.file, &file)) {
                     return;
                 }
                 self.objects.push(LoadedObject {
@@ -143,12 +143,4 @@ impl Closure {
         }
         chain
     }
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    one == other
-        || match (one.canonicalize(), other.canonicalize()) {
-            (Ok(one), Ok(other)) => one == other,
-            _ => false,
-        }
 }

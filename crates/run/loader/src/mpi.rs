@@ -42,7 +42,7 @@ impl std::fmt::Display for MpiAbi {
 }
 
 /// Prefix of symbols that only libraries of Garonne define.
-const OWN_SYMBOLS: &[u8] = b"garonne_";
+pub(crate) const OWN_SYMBOLS: &[u8] = b"garonne_";
 
 /// Functions by one of which a program becomes one of MPI.
 const BEGINNINGS: [&[u8]; 3] = [b"MPI_Init", b"MPI_Init_thread", b"MPI_Session_init"];

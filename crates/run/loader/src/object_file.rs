@@ -5,7 +5,7 @@ use std::path::Path;
 
 use object::elf::{
     DF_1_NODEFLIB, DT_FLAGS_1, DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader32,
-    FileHeader64, SHN_UNDEF, SHT_DYNSYM,
+    FileHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache};
@@ -60,11 +60,11 @@ pub fn read_with_symbols(path: &Path, call: impl FnMut(&[u8], bool)) -> Option<O
     let data = ReadCache::new(File::open(path).ok()?);
     match FileKind::parse(&data).ok()? {
         FileKind::Elf64 => {
-            symbols_of::<FileHeader64<Endianness>>(&data, call)?;
+            symbols_of::<FileHeader64<Endianness>>(&data, SHT_DYNSYM, call)?;
             of::<FileHeader64<Endianness>>(&data)
         }
         FileKind::Elf32 => {
-            symbols_of::<FileHeader32<Endianness>>(&data, call)?;
+            symbols_of::<FileHeader32<Endianness>>(&data, SHT_DYNSYM, call)?;
             of::<FileHeader32<Endianness>>(&data)
         }
         _ => None,
@@ -114,14 +114,27 @@ fn of<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option
     Some(file)
 }
 
+/// Calls with each symbol of a file, also those that the loader does not read and that `strip`
+/// takes away: the name, and whether the file itself defines it. `None`: the file is no ELF file,
+/// is damaged, or cannot be read.
+pub fn read_all_symbols(path: &Path, call: impl FnMut(&[u8], bool)) -> Option<()> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf64 => symbols_of::<FileHeader64<Endianness>>(&data, SHT_SYMTAB, call),
+        FileKind::Elf32 => symbols_of::<FileHeader32<Endianness>>(&data, SHT_SYMTAB, call),
+        _ => None,
+    }
+}
+
 fn symbols_of<Header: FileHeader<Endian = Endianness>>(
     data: &ReadCache<File>,
+    table: u32,
     mut call: impl FnMut(&[u8], bool),
 ) -> Option<()> {
     let header = Header::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
-    let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
+    let symbols = sections.symbols(endian, data, table).ok()?;
     for symbol in symbols.iter() {
         if let Ok(name) = symbol.name(endian, symbols.strings()) {
             call(name, symbol.st_shndx(endian) != SHN_UNDEF);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::object_file::{self, ObjectFile};
@@ -16,6 +16,7 @@ const HEAD_BYTES: u64 = 256;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o0010;
 
 /// Why a program's objects cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -153,12 +154,25 @@ fn resolve(name: &str, lookup: &impl Fn(&str) -> Option<PathBuf>) -> Option<Path
     lookup(name)
 }
 
-/// Returns whether the kernel gives a program other rights than its caller's.
+/// Returns whether the kernel gives a program other rights than this process's.
 fn is_secure(path: &Path) -> bool {
-    let mode = path.metadata().map_or(0, |data| data.permissions().mode());
+    let Ok(meta) = path.metadata() else {
+        return false;
+    };
+    let mounted = rustix::fs::statvfs(path).map(|fs| fs.f_flag);
+    if mounted.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOSUID)) {
+        return false;
+    }
+    let has = |bits| meta.mode() & bits == bits;
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    // Without the right of the group to execute, the bit means something else.
+    let other_user = has(SETUID) && meta.uid() != user.as_raw();
+    let other_group = has(SETGID | GROUP_EXECUTES) && meta.gid() != group.as_raw();
     let mut value = [0; 64];
-    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut value);
-    mode & (SETUID | SETGID) != 0 || capabilities.is_ok_and(|len| len > 0)
+    // The superuser has all capabilities already.
+    let capabilities = !user.is_root()
+        && rustix::fs::getxattr(path, "security.capability", &mut value).is_ok_and(|len| len > 0);
+    other_user || other_group || capabilities
 }
 
 #[cfg(test)]

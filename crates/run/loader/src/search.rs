@@ -6,7 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::cache::Cache;
+use crate::object_cache::ObjectCache;
 use crate::object_file::{Architecture, ObjectFile};
+
+/// Directories that the loader searches before the system's.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Objects that the loader maps before all others.
+pub const PRELOAD: &str = "LD_PRELOAD";
 
 /// The rule by which the loader found an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +35,23 @@ pub enum FoundBy {
     DefaultDirs,
 }
 
+impl std::fmt::Display for FoundBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Program => "the program itself",
+            Self::Preload => "LD_PRELOAD",
+            Self::Path => "its path, which the program names",
+            Self::Rpath(whose) => {
+                return write!(f, "DT_RPATH of {}, before LD_LIBRARY_PATH", whose.display());
+            }
+            Self::LibraryPath => "LD_LIBRARY_PATH",
+            Self::Runpath => "DT_RUNPATH, after LD_LIBRARY_PATH",
+            Self::Cache => "the loader's cache (/etc/ld.so.cache)",
+            Self::DefaultDirs => "the system's directories",
+        })
+    }
+}
+
 /// What the loader is told from outside a program.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
@@ -43,8 +66,8 @@ pub struct Environment {
 impl Environment {
     /// Reads `LD_LIBRARY_PATH` and `LD_PRELOAD` as `value` returns them, and the system's cache.
     pub fn from_vars(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> Self {
-        let library_path = value("LD_LIBRARY_PATH").unwrap_or_default();
-        let preload = value("LD_PRELOAD").unwrap_or_default();
+        let library_path = value(LIBRARY_PATH).unwrap_or_default();
+        let preload = value(PRELOAD).unwrap_or_default();
         let preload = preload.to_string_lossy();
         let preload = preload.split([':', ' ']).filter(|name| !name.is_empty());
         Self {
@@ -164,16 +187,22 @@ pub fn find(
     requesters: &[Requester<'_>],
     environment: &Environment,
     is_secure: bool,
+    files: &ObjectCache,
 ) -> Option<(PathBuf, FoundBy)> {
     let requester = requesters.first()?;
     let architecture = requester.file.architecture;
+    // The loader skips files of another architecture.
+    let fits = |path: &Path| {
+        let file = files.read(path);
+        file.is_some_and(|file| file.architecture == architecture)
+    };
     if name.contains('/') {
         let path = PathBuf::from(name);
-        return fits(&path, architecture).then_some((path, FoundBy::Path));
+        return fits(&path).then_some((path, FoundBy::Path));
     }
     let among = |dirs: &[PathBuf]| {
         let paths = dirs.iter().map(|dir| dir.join(name));
-        paths.into_iter().find(|path| fits(path, architecture))
+        paths.into_iter().find(|path| fits(path))
     };
     // DT_RPATH counts unless the object that needs the library has a DT_RUNPATH, and each of those
     // above only where it has none itself.
@@ -203,16 +232,10 @@ pub fn find(
         return None;
     }
     let mut cached = environment.cache.paths(name);
-    if let Some(path) = cached.find(|path| fits(path, architecture)) {
+    if let Some(path) = cached.find(|path| fits(path)) {
         return Some((path.to_owned(), FoundBy::Cache));
     }
     among(&default_dirs(architecture)).map(|path| (path, FoundBy::DefaultDirs))
-}
-
-/// Returns whether the loader would take a file: an ELF file of the program's architecture.
-fn fits(path: &Path, architecture: Architecture) -> bool {
-    path.is_file()
-        && crate::object_file::read(path).is_some_and(|file| file.architecture == architecture)
 }
 
 #[cfg(test)]

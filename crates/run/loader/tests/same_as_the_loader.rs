@@ -8,6 +8,7 @@ use std::process::Command;
 
 use garonne_loader::closure::Closure;
 use garonne_loader::mpi::{self, MpiAbi};
+use garonne_loader::object_cache::ObjectCache;
 use garonne_loader::program::Program;
 use garonne_loader::search::{Environment, FoundBy};
 
@@ -101,7 +102,11 @@ fn closure(program: &Path, library_path: Option<&Path>) -> Closure {
         "LD_LIBRARY_PATH" => library_path.map(OsString::from),
         _ => None,
     };
-    Closure::of(&program, &Environment::from_vars(value))
+    Closure::of(
+        &program,
+        &Environment::from_vars(value),
+        &ObjectCache::default(),
+    )
 }
 
 /// What a closure says, in the form of [`traced`]. The loader tells of itself by its path alone.

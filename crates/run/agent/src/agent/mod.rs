@@ -37,6 +37,7 @@ mod output;
 mod output_routing;
 mod output_source;
 mod parent_link;
+mod rank_libraries;
 pub(crate) mod rank_start;
 mod ranks;
 mod reaper;

@@ -18,8 +18,9 @@ use garonne_job::codes;
 use garonne_job::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
+use garonne_job::settings::abi::AbiSetting;
 use garonne_links::process_tree;
-use garonne_loader::mpi::{self, MpiSymbols};
+use garonne_loader::mpi::{self, MpiAbi, MpiSymbols};
 use garonne_loader::object_file::ObjectFile;
 
 /// A process that has another MPI.
@@ -55,6 +56,8 @@ pub(super) struct OtherMpiDetector {
     sightings: HashMap<u32, OtherMpiProcess>,
     /// By program of the job: the library of another MPI that it was linked with.
     linked: HashMap<usize, String>,
+    /// By program of the job: what the user has asked for.
+    settings: HashMap<usize, AbiSetting>,
 }
 
 /// Files that were read, by their paths.
@@ -168,8 +171,14 @@ impl OtherMpiDetector {
         if ctx.job.size() < 2 || is_free || here.clone().next().is_none() {
             return;
         }
+        let settings = here.clone();
+        self.settings = settings
+            .map(|(index, ready)| (index, ready.libraries().setting))
+            .collect();
+        // A program that loads our library may end without a call of MPI.
         let linked = here
             .by_ref()
+            .filter(|(_, ready)| !ready.libraries().is_garonne)
             .filter_map(|(index, ready)| Some((index, linked_with(&ready.file())?)));
         let linked = linked.collect();
         self.begin(Instant::now(), linked);
@@ -293,12 +302,33 @@ impl OtherMpiDetector {
 
     /// Returns the failure of a rank that runs another MPI, or `ran` it.
     pub fn failure(&self, ctx: &Context<'_>, ranks: &Ranks, rank: u32, runs: &str) -> String {
+        let setting = self.settings.get(&ranks[rank].program);
+        let library = match self.sightings.get(&rank) {
+            Some(sighting) => Some(&sighting.found.library),
+            None => self.linked.get(&ranks[rank].program),
+        };
+        let abi = library.and_then(|library| MpiAbi::of_library(library));
         format!(
-            "error[{}]: rank {rank} {}; each of the {} ranks is a world of one",
+            "error[{}]: rank {rank} {}; each of the {} ranks is a world of one\n  help: {}",
             codes::G0240,
             self.other_mpi_of(ctx, ranks, rank, runs),
-            ctx.job.size()
+            ctx.job.size(),
+            help(setting.copied().unwrap_or_default(), abi)
         )
+    }
+}
+
+/// Returns what a user may do about a library of another MPI, which has this ABI.
+fn help(setting: AbiSetting, abi: Option<MpiAbi>) -> &'static str {
+    match (setting, abi) {
+        (AbiSetting::Off, Some(_)) => "without `--abi off` it may load Garonne's library instead",
+        (AbiSetting::Auto, Some(MpiAbi::Mpich)) => {
+            "`garonne run --abi mpich` preloads Garonne's library of its ABI"
+        }
+        (AbiSetting::Auto, Some(MpiAbi::OpenMpi)) => {
+            "`garonne run --abi openmpi` preloads Garonne's library of its ABI"
+        }
+        _ => "build what calls it with Garonne's mpicc",
     }
 }
 

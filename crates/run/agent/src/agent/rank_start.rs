@@ -12,6 +12,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Resource;
 
 use super::executable;
+use super::rank_libraries::{LibraryChoice, RankLibraries, StartedProgram};
 use super::{interrupt, spawn};
 use crate::rank_slots::ENV_SLOTS;
 use garonne_job::codes;
@@ -31,6 +32,7 @@ pub(super) struct RankStarter<'a> {
     /// The socket that ranks inherit.
     pub shared: &'a OwnedFd,
     pub signals: &'a sys::SignalFd,
+    libraries: RankLibraries,
     null: OwnedFd,
     nofile: Option<(u64, u64)>,
     number: i32,
@@ -53,6 +55,7 @@ pub(super) struct PreparedProgram {
     dir: Option<CString>,
     env: Vec<(OsString, OsString)>,
     kind: executable::FileKind,
+    libraries: LibraryChoice,
 }
 
 impl<'a> RankStarter<'a> {
@@ -82,6 +85,7 @@ impl<'a> RankStarter<'a> {
             name,
             shared,
             signals,
+            libraries: RankLibraries::of_this_command(),
             null,
             nofile,
             number,
@@ -159,12 +163,19 @@ impl<'a> RankStarter<'a> {
             agent_discovery::ENV_PROGRAM.into(),
             place.to_string().into(),
         ));
+        let started = StartedProgram {
+            file: &file,
+            dir: program.dir.as_deref(),
+            may_be_alone: self.job.size() < 2 || allows_worlds_of_one(&env),
+        };
+        let libraries = self.libraries.choose(&started, &mut env)?;
         Ok(PreparedProgram {
             path: c_string(path.as_os_str())?,
             argv,
             dir,
             env,
             kind,
+            libraries,
         })
     }
 
@@ -319,7 +330,8 @@ fn is_of_one_host(name: &OsStr) -> bool {
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
 /// from.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 11] = [
+    garonne_job::settings::ENV_ABI,
     garonne_job::settings::ENV_KILL_AFTER,
     garonne_job::settings::ENV_BACKGROUND,
     garonne_job::settings::ENV_CHECK,
@@ -362,8 +374,12 @@ impl PreparedProgram {
 
     /// Returns whether its ranks may be worlds of one, of whichever MPI.
     pub(super) fn may_be_of_any_mpi(&self) -> bool {
-        let said = self.env.iter().find(|(name, _)| name == ENV_SINGLETONS);
-        said.is_some_and(|(_, said)| said == "1")
+        allows_worlds_of_one(&self.env)
+    }
+
+    /// Which MPI library its ranks load.
+    pub(super) fn libraries(&self) -> LibraryChoice {
+        self.libraries
     }
 
     /// Returns whether its ranks use TCP beside shared memory.
@@ -376,6 +392,11 @@ impl PreparedProgram {
             matches!(BulkTransports::parse(said), Ok(BulkTransports::Both))
         })
     }
+}
+
+fn allows_worlds_of_one(env: &[(OsString, OsString)]) -> bool {
+    let said = env.iter().find(|(name, _)| name == ENV_SINGLETONS);
+    said.is_some_and(|(_, said)| said == "1")
 }
 
 /// Number of a rank in the job and on its node, and how many there are.

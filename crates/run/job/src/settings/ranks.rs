@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 
 use garonne_tcp::OfiSetting;
 
+use super::abi::{self, ENV_ABI};
 use super::async_progress::{ENV_BACKGROUND, async_progress_setting_of};
 use super::backtrace::{self, ENV_BACKTRACE};
 use super::bulk_transports::{BulkTransports, ENV_RAILS};
@@ -66,7 +67,8 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host
 /// read them,
-const OF_ONE_HOST: [&str; 10] = [
+const OF_ONE_HOST: [&str; 11] = [
+    ENV_ABI,
     ENV_RAILS,
     ENV_BACKGROUND,
     ENV_CHECK,
@@ -94,6 +96,7 @@ pub fn read_by_ranks(several: bool) -> impl Iterator<Item = &'static str> {
 /// It may not; what there is.
 pub fn check(name: &str, said: &OsStr) -> Result<()> {
     match name {
+        ENV_ABI => abi::read(said).map(drop),
         ENV_RAILS => BulkTransports::parse(said).map(drop),
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
@@ -185,6 +188,7 @@ mod tests {
             (ENV_BACKGROUND, "always"),
             (ENV_SHARDS, "4"),
             (ENV_BACKTRACE, "0"),
+            (ENV_ABI, "openmpi"),
             ("GARONNE_JOB", "?"),
         ] {
             assert!(check(name, said.as_ref()).is_ok(), "{name}={said}");
@@ -194,6 +198,7 @@ mod tests {
             (ENV_OFI, "a b"),
             (ENV_RAILS, "ib"),
             (ENV_BACKTRACE, "maybe"),
+            (ENV_ABI, "intel"),
             (ENV_CHECK, "typs"),
             (ENV_INITIAL_ERRHANDLER, "mpi_errors"),
             (ENV_BACKGROUND, "maybe"),

@@ -5,6 +5,7 @@ mod fabrics;
 mod multi_host;
 mod program;
 
+use std::ffi::OsString;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use comfy_table::Table;
 use garonne_agent::cpu_claims;
 use garonne_job::limits;
+use garonne_job::settings::abi::{self, ABIS, ENV_ABI};
 use garonne_links::capabilities;
 use garonne_topology::{Machine, quota};
 use serde::Serialize;
@@ -20,6 +22,9 @@ use serde::Serialize;
 pub struct DoctorArgs {
     /// Say of this program which MPI it was built for, and which library it would load and why
     program: Option<PathBuf>,
+    /// Say it for this option of `garonne run` (default: GARONNE_ABI, or auto)
+    #[arg(long, value_name = "auto|off|mpich|openmpi", value_parser = ABIS, hide_possible_values = true, requires = "program")]
+    abi: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -83,7 +88,12 @@ pub fn run(args: &DoctorArgs) -> i32 {
         return 0;
     }
     if let Some(word) = &args.program {
-        return program::run(word, args.json);
+        let said = args.abi.as_ref().map(OsString::from);
+        let said = said.or_else(|| std::env::var_os(ENV_ABI));
+        return match abi::read(&said.unwrap_or_default()) {
+            Ok(setting) => program::run(word, setting, args.json),
+            Err(error) => super::fail(&error.to_string()),
+        };
     }
     let findings = [
         shared_memory(),

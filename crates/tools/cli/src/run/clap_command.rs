@@ -4,6 +4,7 @@
 //! Nothing is parsed by this: [`super::parse`] reads command lines, in the ways of both `mpirun`
 //! families.
 
+use garonne_job::settings::abi::ABIS;
 use garonne_job::settings::record::RECORD;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -159,6 +160,7 @@ pub fn values(action: OptionAction) -> &'static [&'static str] {
         OptionAction::Colour => &["auto", "always", "never"],
         OptionAction::Output => &["tag", "rank", "timestamp", "merge"],
         OptionAction::InitialErrhandler => &settings::INITIAL_ERRHANDLERS,
+        OptionAction::Abi => &ABIS,
         OptionAction::Record => &RECORD,
         OptionAction::Stdin => &["0", "none"],
         OptionAction::Display => &["bind", "map"],

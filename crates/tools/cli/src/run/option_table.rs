@@ -58,6 +58,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         "what errors do at first in this program: mpi_errors_are_fatal (default), mpi_errors_abort, mpi_errors_return",
     ),
     entry(
+        &["abi"],
+        OptionAction::Abi,
+        "auto|off|mpich|openmpi",
+        "auto (default): this program loads Garonne's library, also if it was built for MPICH, Intel MPI or Open MPI; off: what it finds; mpich, openmpi: that ABI's library is preloaded",
+    ),
+    entry(
         &["bind-to"],
         OptionAction::BindTo,
         "core|numa|none",

@@ -18,6 +18,8 @@ pub enum OptionAction {
     Export,
     /// The error handler that communicators of this program have at first.
     InitialErrhandler,
+    /// The MPI library that this program loads if it was built for another MPI.
+    Abi,
     /// `VAR=VALUE`, or `VAR VALUE`, for all programs.
     GlobalEnv,
     /// `VAR=VALUE`, or `VAR VALUE`, for this program.

@@ -13,9 +13,9 @@ use garonne_job::job_name;
 use garonne_job::node_map::{HostOrder, HostSpec};
 use garonne_job::output_files::OutputFiles;
 use garonne_job::settings;
-use garonne_job::settings::kill_after;
 use garonne_job::settings::record;
 use garonne_job::settings::transport_modules::{self, ENV_TRANSPORT_MODULES};
+use garonne_job::settings::{abi, kill_after};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -449,6 +449,10 @@ impl CommandLineParser<'_> {
                 draft
                     .env
                     .push((settings::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
+            }
+            OptionAction::Abi => {
+                abi::read(&value).map_err(|_| bad(&abi::ABIS.join(", ")))?;
+                draft.env.push((abi::ENV_ABI.into(), Some(value)));
             }
             OptionAction::BindTo => {
                 self.policy.bind = bind_to(&text)

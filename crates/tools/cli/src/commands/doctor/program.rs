@@ -1,19 +1,21 @@
-//! `garonne doctor PROGRAM`: which MPI a program was built for, which library the loader would take
-//! for it, and why.
+//! `garonne doctor PROGRAM`: which MPI a program was built for, which library the loader takes for
+//! it under `garonne run`, and why; and what it would take without.
 
 use std::path::{Path, PathBuf};
 
+use garonne_job::settings::abi::AbiSetting;
 use garonne_loader::closure::Closure;
 use garonne_loader::mpi::{self, MpiAbi, MpiLibrary};
+use garonne_loader::object_cache::ObjectCache;
 use garonne_loader::program::Program;
-use garonne_loader::search::{Environment, FoundBy};
+use garonne_loader::search::{self, Environment, FoundBy};
+use garonne_loader::substitution::{
+    ENV_MPI4PY, Installation, Obstacle, PreloadedLibrary, Substitution, is_interpreter,
+};
 use serde::Serialize;
 
 use super::CheckStatus;
 use super::multi_host::find_in_path;
-
-/// Interpreters that load MPI while they run.
-const INTERPRETERS: [&str; 5] = ["python", "julia", "R", "Rscript", "perl"];
 
 /// Facts about a program before it runs.
 #[derive(Debug, Serialize)]
@@ -30,6 +32,10 @@ struct ProgramReport {
     libraries: Vec<LibraryReport>,
     /// Objects that the loader would not find.
     missing: Vec<String>,
+    /// Variables that `garonne run` sets for it, with their values.
+    variables: Vec<(&'static str, String)>,
+    /// Libraries that are preloaded, and why.
+    preloaded: Vec<(PathBuf, String)>,
 }
 
 /// A library of MPI.
@@ -43,11 +49,13 @@ struct LibraryReport {
     /// The rule by which the loader would find it.
     rule: String,
     is_garonne: bool,
+    /// What the loader would take without `garonne run`, and by which rule, if that is another.
+    without: Option<(Option<PathBuf>, String)>,
 }
 
 /// Reports on one program. Returns the exit status: 1 if it cannot run under Garonne.
-pub fn run(word: &Path, as_json: bool) -> i32 {
-    let report = match examine(word) {
+pub fn run(word: &Path, setting: AbiSetting, as_json: bool) -> i32 {
+    let report = match examine(word, setting) {
         Ok(report) => report,
         Err(text) => {
             errln!("error: {text}");
@@ -62,7 +70,52 @@ pub fn run(word: &Path, as_json: bool) -> i32 {
     (report.verdict == CheckStatus::Broken).into()
 }
 
-fn examine(word: &Path) -> Result<ProgramReport, String> {
+/// What a program loads, as `garonne run` starts it.
+struct Loading {
+    closure: Closure,
+    preload: Vec<PreloadedLibrary>,
+    obstacle: Option<Obstacle>,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Loading {
+    fn of(
+        program: &Program,
+        environment: &Environment,
+        setting: AbiSetting,
+        files: &ObjectCache,
+    ) -> Self {
+        let command = std::env::current_exe().ok();
+        let installation = command.and_then(|path| Installation::of_command(&path));
+        let forced = match setting {
+            AbiSetting::Mpich => Some(MpiAbi::Mpich),
+            AbiSetting::OpenMpi => Some(MpiAbi::OpenMpi),
+            AbiSetting::Auto | AbiSetting::Off => None,
+        };
+        let installation = installation.filter(|_| setting != AbiSetting::Off);
+        let Some(installation) = installation else {
+            return Self {
+                closure: Closure::of(program, environment, files),
+                preload: Vec::new(),
+                obstacle: None,
+                variables: Vec::new(),
+            };
+        };
+        let found = Substitution::of(program, environment, &installation, forced, files);
+        let variables =
+            installation.variables(|name| std::env::var_os(name), &found.preload, forced);
+        let text =
+            |(name, value): (_, std::ffi::OsString)| (name, value.to_string_lossy().into_owned());
+        Self {
+            closure: found.closure,
+            preload: found.preload,
+            obstacle: found.obstacle,
+            variables: variables.into_iter().map(text).collect(),
+        }
+    }
+}
+
+fn examine(word: &Path, setting: AbiSetting) -> Result<ProgramReport, String> {
     let path = match word.components().count() {
         1 if !word.exists() => {
             let name = word.to_string_lossy();
@@ -72,10 +125,17 @@ fn examine(word: &Path) -> Result<ProgramReport, String> {
     };
     let program = Program::read(&path, find_in_path).map_err(|error| error.to_string())?;
     let environment = Environment::from_vars(|name| std::env::var_os(name));
-    let closure = Closure::of(&program, &environment);
-    let used = mpi::used(&closure);
-    let libraries: Vec<_> = used.iter().map(|used| library(used, &closure)).collect();
-    let (verdict, found, advice) = verdict(&program, &closure, &used, &libraries);
+    let files = ObjectCache::default();
+    let plain = Closure::of(&program, &environment, &files);
+    let loading = Loading::of(&program, &environment, setting, &files);
+    let used = mpi::used(&loading.closure);
+    let libraries: Vec<_> = used
+        .iter()
+        .map(|used| library(used, &loading, &plain))
+        .collect();
+    let (verdict, found, advice) = verdict(&program, &loading, &used, &libraries);
+    let missing = loading.closure.missing.into_iter();
+    let preloaded = loading.preload.into_iter();
     Ok(ProgramReport {
         program: program.path,
         scripts: program.scripts,
@@ -83,134 +143,137 @@ fn examine(word: &Path) -> Result<ProgramReport, String> {
         found,
         advice,
         libraries,
-        missing: closure
-            .missing
-            .into_iter()
-            .map(|missing| missing.name)
+        missing: missing.map(|missing| missing.name).collect(),
+        variables: loading.variables,
+        preloaded: preloaded
+            .map(|library| (library.path, library.reason.to_string()))
             .collect(),
     })
 }
 
-fn library(used: &MpiLibrary, closure: &Closure) -> LibraryReport {
+fn library(used: &MpiLibrary, loading: &Loading, plain: &Closure) -> LibraryReport {
+    let closure = &loading.closure;
     let needed_by = match used.needed_by {
         Some(0) => String::from("the program"),
         Some(at) => closure.objects[at].path.display().to_string(),
         None => String::from("LD_PRELOAD"),
     };
     let object = used.loaded.map(|at| &closure.objects[at]);
+    let is_set = |name| loading.variables.iter().any(|(known, _)| *known == name);
+    let rule = |rule: &FoundBy| match rule {
+        FoundBy::Preload if is_set(search::PRELOAD) => {
+            String::from("LD_PRELOAD, which `garonne run` sets")
+        }
+        FoundBy::LibraryPath if is_set(search::LIBRARY_PATH) => {
+            String::from("LD_LIBRARY_PATH, which `garonne run` sets")
+        }
+        rule => rule.to_string(),
+    };
+    let path = object.map(|object| object.path.clone());
+    let without = plain.named(&used.name);
+    let without = match without {
+        Some(other) => (Some(other.path.clone()), other.found_by.to_string()),
+        None => (None, String::from("not found")),
+    };
     LibraryReport {
         name: used.name.clone(),
         abi: used.abi.to_string(),
         needed_by,
-        path: object.map(|object| object.path.clone()),
         rule: object.map_or_else(
             || String::from("not found"),
             |object| rule(&object.found_by),
         ),
         is_garonne: object.is_some_and(|object| mpi::is_garonne(&object.path)),
-    }
-}
-
-fn rule(found_by: &FoundBy) -> String {
-    match found_by {
-        FoundBy::Program => String::from("the program itself"),
-        FoundBy::Preload => String::from("LD_PRELOAD"),
-        FoundBy::Path => String::from("its path is in the program"),
-        FoundBy::Rpath(whose) => {
-            format!("DT_RPATH of {}, before LD_LIBRARY_PATH", whose.display())
-        }
-        FoundBy::LibraryPath => String::from("LD_LIBRARY_PATH"),
-        FoundBy::Runpath => String::from("DT_RUNPATH, after LD_LIBRARY_PATH"),
-        FoundBy::Cache => String::from("the loader's cache (/etc/ld.so.cache)"),
-        FoundBy::DefaultDirs => String::from("the system's directories"),
+        without: (without.0 != path).then_some(without),
+        path,
     }
 }
 
 /// Decides whether the program will run as ranks of a job.
 fn verdict(
     program: &Program,
-    closure: &Closure,
+    loading: &Loading,
     used: &[MpiLibrary],
     libraries: &[LibraryReport],
 ) -> (CheckStatus, String, String) {
+    let good = |found: String| (CheckStatus::Good, found, String::new());
     let broken = |found: String, advice: &str| (CheckStatus::Broken, found, advice.to_owned());
-    let degraded =
-        |found: &str, advice: &str| (CheckStatus::Degraded, found.to_owned(), advice.to_owned());
-    if program.is_static() {
-        return degraded(
-            "a static program: an MPI in it cannot be replaced",
-            "Link it dynamically with `mpicc`.",
-        );
+    if let Some(obstacle) = &loading.obstacle {
+        let advice = "A job of several such ranks does not start (G0241).";
+        return broken(obstacle.to_string(), advice);
     }
-    let not_mpi = closure
-        .missing
+    if program.is_static() {
+        return good(String::from("a static program, in which no MPI is found"));
+    }
+    let missing = &loading.closure.missing;
+    let mut not_mpi = missing
         .iter()
-        .find(|missing| !used.iter().any(|library| library.name == missing.name));
-    if let Some(missing) = not_mpi {
+        .filter(|missing| !used.iter().any(|library| library.name == missing.name));
+    if let Some(missing) = not_mpi.next() {
         let found = format!("the loader does not find {}", missing.name);
         return broken(
             found,
             "Install it, or name its directory in LD_LIBRARY_PATH.",
         );
     }
-    let (Some(first), Some(library)) = (used.first(), libraries.first()) else {
-        let name = program
-            .path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy();
-        if INTERPRETERS.iter().any(|known| name.starts_with(known)) {
-            return degraded(
-                "an interpreter: its modules load an MPI while it runs",
-                "The library is found by LD_LIBRARY_PATH, or beside the module. `garonne run` \
-                 ends the job with G0240 if it is another MPI's.",
-            );
-        }
-        let found = match program.scripts.first() {
-            Some(_) => format!("a script: programs that {name} starts for it are not examined"),
-            None => String::from("needs no MPI library"),
-        };
-        return (CheckStatus::Good, found, String::new());
+    let first = used.first().zip(libraries.first());
+    let Some((first, library)) = first else {
+        return without_mpi(program);
     };
-    if let Some(other) = used.iter().find(|other| other.abi != first.abi) {
+    let other = used.iter().zip(libraries);
+    let mut other = other.filter(|(other, library)| other.abi != first.abi && !library.is_garonne);
+    if let Some((other, its)) = other.next() {
         let found = format!(
             "parts were built for different MPIs: {} needs {}, {} needs {}",
-            library.needed_by,
-            first.name,
-            libraries
-                .iter()
-                .find(|library| library.name == other.name)
-                .map_or("", |library| { library.needed_by.as_str() }),
-            other.name
+            library.needed_by, first.name, its.needed_by, other.name
         );
         return broken(
             found,
             "Build all parts for the MPI 5 standard ABI with `mpicc`.",
         );
     }
-    let secure = match program.is_secure {
-        true => " The program is setuid or has capabilities, so LD_LIBRARY_PATH does not count.",
-        false => "",
-    };
     match (first.abi, &library.path, library.is_garonne) {
-        (MpiAbi::Standard, Some(path), true) => (
-            CheckStatus::Good,
-            format!("uses {} through {}", first.abi, path.display()),
-            String::new(),
-        ),
+        (abi, Some(path), true) => good(format!("uses {abi} through {}", path.display())),
         (MpiAbi::Standard, Some(path), false) => broken(
             format!("{} is another MPI's", path.display()),
-            &format!("Name Garonne's lib directory first in LD_LIBRARY_PATH.{secure}"),
+            "Name Garonne's lib directory first in LD_LIBRARY_PATH.",
         ),
         (MpiAbi::Standard, None, _) => broken(
             format!("the loader does not find {}", first.name),
-            &format!("Name Garonne's lib directory in LD_LIBRARY_PATH.{secure}"),
+            "Name Garonne's lib directory in LD_LIBRARY_PATH.",
+        ),
+        (abi, _, _) if loading.variables.is_empty() => broken(
+            format!("was built for {abi}, and Garonne's library of that ABI is not used"),
+            "An installed `garonne` without `--abi off` lets the program load it.",
         ),
         (abi, _, _) => broken(
-            format!("was built for {abi}, which this version does not serve"),
+            format!("was built for {abi}, which this installation does not serve"),
             "Build the program with Garonne's `mpicc`, which uses the MPI 5 standard ABI.",
         ),
     }
+}
+
+/// Judges a program that needs no MPI library when it starts.
+fn without_mpi(program: &Program) -> (CheckStatus, String, String) {
+    if is_interpreter(&program.path) {
+        return (
+            CheckStatus::Degraded,
+            String::from("an interpreter: its modules load an MPI while it runs"),
+            String::from(
+                "Modules find Garonne's library by the variables above. `garonne run` ends the \
+                 job with G0240 if they load another MPI by its path.",
+            ),
+        );
+    }
+    let name = program.path.file_name().unwrap_or_default();
+    let found = match program.scripts.first() {
+        Some(_) => format!(
+            "a script: programs that {} starts for it are not examined",
+            name.to_string_lossy()
+        ),
+        None => String::from("needs no MPI library"),
+    };
+    (CheckStatus::Good, found, String::new())
 }
 
 fn print(report: &ProgramReport) {
@@ -245,6 +308,21 @@ fn print(report: &ProgramReport) {
                 }
             );
         }
+        match &library.without {
+            Some((Some(path), rule)) => outln!("  without  {}, by {rule}", path.display()),
+            Some((None, _)) => outln!("  without  nothing"),
+            None => {}
+        }
+    }
+    for (path, reason) in &report.preloaded {
+        outln!("  preloads {}, because {reason}", path.display());
+    }
+    let shown = report.variables.iter().filter(|(name, _)| {
+        let is_python = is_interpreter(&report.program) || !report.scripts.is_empty();
+        *name != ENV_MPI4PY || is_python
+    });
+    for (name, value) in shown {
+        outln!("  sets     {name}={value}");
     }
     if !report.advice.is_empty() {
         outln!("\n{}", report.advice);
