@@ -4,7 +4,7 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use support::{Said, said};
@@ -68,11 +68,7 @@ impl Place {
 
     /// Makes a program that says whose library it has, and what is preloaded.
     fn program(&self, target: &str, options: &[&str]) -> PathBuf {
-        let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>
-            int MPI_Init(void *, void *); const char *whose(void);
-            int main(void) { const char *p = getenv(\"LD_PRELOAD\"); MPI_Init(0, 0);
-            printf(\"%s%s\\n\", whose(), p && strstr(p, \"foreign\") ? \" preloaded\" : \"\"); return 0; }";
-        self.compile(target, text, options)
+        self.compile(target, &says("main"), options)
     }
 
     fn garonne(&self, words: &[&str]) -> Command {
@@ -93,6 +89,16 @@ impl Place {
     fn run(&self, words: &[&str]) -> Said {
         said(self.garonne(&["run", "-n", "2"]).args(words))
     }
+}
+
+/// C of a function that says whose library it has, and whether that is preloaded.
+fn says(function: &str) -> String {
+    format!(
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>
+        int MPI_Init(void *, void *); const char *whose(void);
+        int {function}(void) {{ const char *p = getenv(\"LD_PRELOAD\"); MPI_Init(0, 0);
+        printf(\"%s%s\\n\", whose(), p && strstr(p, \"foreign\") ? \" preloaded\" : \"\"); return 0; }}"
+    )
 }
 
 #[track_caller]
@@ -134,9 +140,11 @@ fn programs_load_ours_wherever_the_other_is_found() {
     both_say(&place.run(&["./by_path"]), "ours preloaded");
     // The library that needs MPI has the path.
     let options = ["-shared", "-fPIC", "other/libmpi.so.40", RPATH];
-    place.compile("libuser.so", "int user;", &options);
+    place.compile("libuser.so", &says("user"), &options);
     let here = "-Wl,--enable-new-dtags,-rpath,$ORIGIN";
-    place.program("inner", &["./libuser.so", "other/libmpi.so.40", here]);
+    let calls = "int user(void); int main(void) { return user(); }";
+    let options = ["./libuser.so", "-Wl,--allow-shlib-undefined", here];
+    place.compile("inner", calls, &options);
     both_say(&place.run(&["./inner"]), "ours preloaded");
     std::fs::write(place.at("script"), "#!/bin/sh\nexec ./runpath12\n").unwrap();
     std::fs::set_permissions(place.at("script"), PermissionsExt::from_mode(0o755)).unwrap();
@@ -158,7 +166,7 @@ fn the_option_turns_it_off_or_preloads_in_any_case() {
     assert_eq!(off.code, 1, "{off:?}");
     for part in [
         "error[G0240]",
-        "other/libmpi.so.12",
+        "another MPI, libmpi.so.12",
         "help: without `--abi off`",
     ] {
         assert!(off.err.contains(part), "{part}: {off:?}");
@@ -272,5 +280,4 @@ fn a_program_that_ends_without_mpi_is_no_world_of_one() {
     place.compile("help", text, &["other/libmpi.so.12", RUNPATH]);
     let said = place.run(&["./help"]);
     assert!(said.code == 0 && said.err.is_empty(), "{said:?}");
-    assert!(Path::new(&place.at("help")).exists());
 }
