@@ -333,7 +333,7 @@ macro_rules! variables {
 
 variables! { wrap_MPI_T_pvar_start wrap_MPI_T_pvar_stop wrap_MPI_T_pvar_reset }
 
-/// `MPIX_Query_cuda_support`: whether buffers may be in the memory of a GPU of NVIDIA.
+/// `MPIX_Query_cuda_support`. Returns 0: the library refuses buffers in the memory of a GPU.
 pub extern "C-unwind" fn wrap_MPIX_Query_cuda_support(_: CallSite) -> c_int {
     0
 }

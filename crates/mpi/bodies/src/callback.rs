@@ -228,8 +228,8 @@ impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
         if self.is_fortran() {
             // SAFETY: the program gave this callback as a free function of Fortran.
             let free = unsafe { self.free.function::<FortranFreeFn>() };
-            // SAFETY: the program's function, called as its prototype says.
             return free.map_or(Ok(()), |free| {
+                // SAFETY: the program's function, called as its prototype says.
                 Self::fortran(|code| unsafe { free(self.extra.raw(), code) })
             });
         }
@@ -247,8 +247,8 @@ impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
             let complete = &raw mut complete;
             // SAFETY: the program gave this callback as a cancel function of Fortran.
             let cancel = unsafe { self.cancel.function::<FortranCancelFn>() };
-            // SAFETY: the program's function, called as its prototype says.
             return cancel.map_or(Ok(()), |cancel| {
+                // SAFETY: the program's function, called as its prototype says.
                 Self::fortran(|code| unsafe { cancel(self.extra.raw(), complete, code) })
             });
         }

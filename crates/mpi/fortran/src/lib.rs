@@ -11,6 +11,7 @@
 
 #![allow(
     unsafe_code,
+    clippy::not_unsafe_ptr_arg_deref,
     reason = "arguments of Fortran are addresses: the caller vouches for them"
 )]
 #![allow(

@@ -65,7 +65,7 @@ macro_rules! internals {
 internals! {
     /// `MPI::ERRORS_THROW_EXCEPTIONS`. The library stores functions in it; to the core it is no
     /// error handler.
-    ompi_mpi_errors_throw_exceptions: [AtomicUsize; 128] = THROW_EXCEPTIONS;
+    ompi_mpi_errors_throw_exceptions: [AtomicUsize; 128] = object_of_no_name();
     /// Codes of the C++ library's own errors: none.
     ompi_errcodes_intern: [AtomicUsize; 15] = [const { AtomicUsize::new(0) }; 15];
     /// Number of these codes.
@@ -80,12 +80,12 @@ internals! {
     opal_uses_threads: AtomicBool = AtomicBool::new(true);
 }
 
-/// An object whose first word names nothing.
-const THROW_EXCEPTIONS: [AtomicUsize; 128] = {
+/// Returns an object whose first word names nothing.
+const fn object_of_no_name() -> [AtomicUsize; 128] {
     let mut words = [const { AtomicUsize::new(0) }; 128];
     words[0] = AtomicUsize::new(1 << 62);
     words
-};
+}
 
 /// Shows that the library is Garonne's, and which one.
 #[unsafe(no_mangle)]

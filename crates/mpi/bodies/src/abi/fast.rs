@@ -24,8 +24,8 @@ pub use crate::fast_path::{ElementCount, PlainType};
 pub trait FastAbi: HandleConversion<<Self as Abi>::Handle> {
     /// Returns what the fast paths need of a datatype.
     fn plain_type(datatype: Self::Handle) -> PlainType;
-    /// Returns a word for a communicator that no other handle of this ABI has. Its lower 31 bits are
-    /// the word of the standard ABI unless the communicator is predefined.
+    /// Returns a word for a communicator that no other handle of this ABI has. Its lower 31 bits
+    /// are the word of the standard ABI unless the communicator is predefined.
     fn comm_word(comm: Self::Handle) -> u32;
     /// Returns the standard ABI's tag for a receive. A tag that means nothing becomes one that
     /// means nothing.
