@@ -187,7 +187,7 @@ mod tests {
             ("rank 0=a slots=0 more", "line 1"),
             ("rank 0=a\nrank 0=b", "line 2: rank 0 is there twice"),
             ("rank 1=a", "no line for rank 0"),
-            ("rank 99999=a", "there is no rank 99999"),
+            ("rank 9999999=a", "there is no rank 9999999"),
             ("# none", "names no rank"),
         ] {
             let fault = of_text(text).unwrap_err();
