@@ -253,7 +253,7 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
         ),
     ];
     let all = lines.map(|(line, names)| (line, names, run(line)));
-    for name in ["network", "transport"] {
+    for name in ["network", "rail"] {
         let bare = run(&format!("{name} 4711"));
         let tip = "tip: name a job by garonne network --job 4711";
         assert!(bare.code == 2 && bare.err.contains(tip), "{bare:?}");

@@ -113,10 +113,8 @@ fn functions_of_two_ranks_run_in_the_context_of_the_rank_that_submitted_them() {
         assert_eq!(rank.run(|| unsafe { garonne_task_submit(task) }), OK);
         // Whoever waits runs the task, unless a worker does: neither is of the submitter's rank.
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { garonne_task_wait(task) },
-            state_number(TaskState::Done)
-        );
+        let state = unsafe { garonne_task_wait(task) };
+        assert_eq!(state, state_number(TaskState::Done));
         seen.is(rank);
         assert!(std::ptr::eq(RankContext::current(), only));
     }

@@ -489,7 +489,7 @@ impl CommandLineParser<'_> {
                 self.env.push((record::ENV_RECORD.into(), Some(value)));
             }
             OptionAction::TransportModule => {
-                self.transport_module(&value).map_err(|why| bad(&why))?
+                self.transport_module(&value).map_err(|why| bad(why))?
             }
             OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
