@@ -488,9 +488,7 @@ impl CommandLineParser<'_> {
                 record::is_wanted(&value).map_err(|_| bad(&record::RECORD.join(" or ")))?;
                 self.env.push((record::ENV_RECORD.into(), Some(value)));
             }
-            OptionAction::TransportModule => {
-                self.transport_module(&value).map_err(|why| bad(why))?
-            }
+            OptionAction::TransportModule => self.transport_module(&value).map_err(bad)?,
             OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
