@@ -16,14 +16,20 @@ fn expected() -> BTreeSet<String> {
         .chain(declared(include_str!("../include/garonne_tasks.h")))
         // Finds wrappers for libraries of other languages above this one.
         .chain([String::from("garonne_wrapper")])
-        .chain([table_of_mpich()])
+        .chain(tables_of_other_abis())
+        // By it `libmpi.so.40` says where its predefined objects lie.
+        .chain([String::from("garonne_openmpi_objects")])
         .collect()
 }
 
-/// The table through which `libmpi.so.12` jumps.
-fn table_of_mpich() -> String {
-    let library = garonne_abi_gen::mpich_library().expect("the library is generated");
-    abi_library::table_name("mpich", &library.entries)
+/// Returns the tables through which `libmpi.so.12` and `libmpi.so.40` jump.
+fn tables_of_other_abis() -> [String; 2] {
+    let mpich = garonne_abi_gen::mpich_library().expect("the library is generated");
+    let openmpi = garonne_abi_gen::openmpi_library().expect("the library is generated");
+    [
+        abi_library::table_name("mpich", &mpich.entries),
+        abi_library::table_name("openmpi", &openmpi.entries),
+    ]
 }
 
 /// Functions that a header of our own declares: words that begin with our name, before a
