@@ -150,7 +150,9 @@ def several_objects(context, compiler, build, options, symbol):
     made("loads", context.mpicc(), *names, source / "loads.c")
     made("own.o", context.mpicc(), *names, "-DOWN", "-c", source / "loads.c")
     made("loaded.o", *command, "-c", source / "loaded.f")
-    made("own", context.mpicc(), "own.o", "loaded.o", f"-L{context.prefix}/lib", "-lmpifort_abi")
+    # What gfortran's checks at run time call.
+    checks = ["-lgfortran"] if "gfortran" in name else []
+    made("own", context.mpicc(), "own.o", "loaded.o", f"-L{context.prefix}/lib", "-lmpifort_abi", *checks)
     for number, words in enumerate([["loads", "a.so", "b.so"], ["own", "a.so", "b.so"], ["own", "a-symbolic.so", "b-symbolic.so"]]):
         words = [f"./{word}" for word in words]
         check(context.execute(f"fortran {name} objects {build.name} {number}", context.launcher(2) + words, timeout=LIMIT_S, cwd=build))
