@@ -1,9 +1,9 @@
 //! Constant-time lookup structures of the engine: a hash table over two-word keys, and keyed
 //! first-in-first-out lists.
 //!
-//! Owned by the matcher, the streams and the window. Single-threaded. Bounded by what their owners
-//! put in: a key leaves the table with its last item, and storage doubles at `grow` only, so a
-//! steady state allocates nothing.
+//! Owned by the matcher, the sequences of peers and the send window. Single-threaded. Bounded by
+//! what their owners put in: a key leaves the table with its last item, and storage doubles at
+//! `grow` only, so a steady state allocates nothing.
 
 /// "No index".
 pub(crate) const NONE: u32 = u32::MAX;

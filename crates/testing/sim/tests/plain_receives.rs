@@ -1,4 +1,4 @@
-//! Plain receives, whose slots are used again at once.
+//! Receives by the fast path, whose slots are used again at once.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{CallOrigin, Pattern, SendArgs, SendCompletion, Source, StartOutcome};

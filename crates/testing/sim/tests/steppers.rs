@@ -1,5 +1,5 @@
-//! Cost of starting a stepper for those that are open already: nothing. Counted in steps, with many
-//! open at a time.
+//! A stepper that starts costs nothing to those that are open: counted in steps, with many open at
+//! a time.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -125,7 +125,7 @@ impl Stepper for Gives {
     }
 }
 
-/// Attaches another with its first step.
+/// Stepper that attaches another stepper in its first step.
 struct Begets(Arc<Takes>);
 
 impl Stepper for Begets {

@@ -1,12 +1,12 @@
 //! `garonne network`: networks are taken out of use, and into use again, on all hosts of a running
 //! job.
 //!
-//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each
-//! agent writes it into its own board and rings its ranks. Before the first leaves a network alone
-//! it asks all hosts what they have, and leaves be what would part two of them (`reach`); who has
-//! asked is told. A host that does not answer keeps a network in use: who asks waits
-//! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`]
-//! questions at a time, here and at the first.
+//! An agent that is asked passes the change to the first agent, which keeps the list and sends it
+//! to all agents. Each agent writes the list into its host's memory and wakes its ranks. Before the
+//! first agent disables a network, it asks all hosts for their networks. A network without which
+//! two hosts could not reach each other stays in use (`reach`), and the request is refused. A host
+//! that does not answer within [`NETWORK_WAIT`] keeps a network in use; later answers change
+//! nothing. Bounded by [`DRAINS_MAX`] questions at a time, here and at the first agent.
 
 use garonne_job::agent_messages::InterfaceAddress;
 use garonne_job::settings::ENV_NETWORKS;

@@ -47,8 +47,8 @@ impl LaneTransfer<'_> {
         Ok(())
     }
 
-    /// Between a meeting of all and another, the root goes ahead of its readers by as many pieces
-    /// as there may be meetings under way: each has a part of the root's lanes of its own.
+    /// Copies `data` from the root in pieces. The root may be `PARTS` pieces ahead of its readers:
+    /// each of these pieces has a part of the root's lanes of its own.
     fn stream(&self, root: u32, data: &Data) -> Result<()> {
         const PARTS: u32 = DEPTH / 2;
         self.barrier(self.next_epoch())?;

@@ -72,7 +72,7 @@ impl<'a> StoredElements<'a> {
     }
 }
 
-/// A block of its own length and place for every rank, likewise.
+/// Destination of elements: a block with a length and a place of its own for every rank.
 #[derive(Clone)]
 pub struct StoredElementsV<'a> {
     mem: UserMem,

@@ -32,9 +32,9 @@ pub enum ExchangePattern {
 #[derive(Clone)]
 pub struct ShmOpV {
     pattern: ExchangePattern,
-    /// To each rank, as far as there are any.
+    /// Data for each rank; empty if this rank sends nothing.
     give: Vec<Data>,
-    /// From each rank, likewise.
+    /// Places for the data from each rank; empty if this rank receives nothing.
     take: Vec<Data>,
     /// True if all that this member puts down lies in its small cell.
     is_small: bool,
