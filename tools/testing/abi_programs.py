@@ -14,8 +14,8 @@ RANKS = range(2, 5)
 
 @dataclasses.dataclass
 class Abi:
-    """An ABI that is tested: `name` of the suite, directory of its header, its library in lib/foreign, and programs of tests/c that
-    are left out."""
+    """An ABI that is tested: `name` of the suite, directory of its header, its library as the linker names it (a file in lib/foreign
+    or a path), and programs of tests/c that are left out."""
 
     name: str
     include: pathlib.Path
@@ -38,7 +38,8 @@ class Abi:
 
     def command(self, context, source, program, *more):
         compiler = ["c++", "-std=gnu++17"] if source.suffix == ".cpp" else ["cc", "-std=gnu11"]
-        libraries = [f"-L{self.foreign(context)}", f"-l:{self.library}", "-lm", "-lpthread"]
+        library = self.library if "/" in self.library else f"-l:{self.library}"
+        libraries = [f"-L{self.foreign(context)}", library, "-lm", "-lpthread"]
         return [*compiler, *FLAGS, f"-I{self.include}", str(source), "-o", str(program), *more, *libraries]
 
     def build(self, context, place, source, *more, name=None):
