@@ -167,7 +167,7 @@ class Binaries(Session):
         for turn in range(self.args.rounds):
             self.say(f"round {turn + 1} of {self.args.rounds}")
             for binary in programs:
-                both = [("garonne", self.garonne, {"LD_LIBRARY_PATH": f"{self.args.prefix}/lib/foreign"}), (OWN, binary.launch, binary.env)]
+                both = [("garonne", self.garonne, {}), (OWN, binary.launch, binary.env)]
                 # Who begins changes from round to round.
                 for name, launch, env in both if turn % 2 else reversed(both):
                     self.job(name, binary, launch, env)

@@ -25,7 +25,6 @@ TOLERANCE = 1e-6
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
 # Packages whose launchers start a program under its own MPI.
 LAUNCHERS = {"openmpi": "openmpi-bin", "mpich": "mpich"}
-LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 FAMILIES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 
 
@@ -157,13 +156,8 @@ class Place:
         return done
 
     def under_garonne(self, program):
-        library = self.context.prefix / "lib/foreign" / LIBRARIES[program.abi]
-        if not library.exists():
-            raise Skip(f"{library.name} is not installed")
-        env = self.filled(program)
-        # Ours first, as the environment of a user who has other libraries besides.
-        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(library.parent), env.get("LD_LIBRARY_PATH")]))
-        return self.run(program, "garonne", self.context.launcher(program.ranks), self.context.environment(env))
+        # `garonne run` finds the library of the program's ABI by itself.
+        return self.run(program, "garonne", self.context.launcher(program.ranks), self.context.environment(self.filled(program)))
 
     def reference(self, program):
         """What `same` finds in the output under the program's own MPI: computed once, and kept."""
