@@ -87,9 +87,9 @@ def run_mpich(context, way):
     """The same program built for the MPICH family's ABI."""
     work, source = prepared(context, f"mpich-{way}")
     program = work / "small_messages"
-    command = [*mpich_abi.command(context, source, program, "-l:libmpi.so.12"), "-O2"]
-    check(context.execute(f"hotpath build mpich {way}", command, timeout=60))
-    priced(context, (work, program), way, {"GARONNE_BACKGROUND": "1", "LD_LIBRARY_PATH": str(mpich_abi.foreign(context))}, OTHER_ABI)
+    abi = mpich_abi.family(context)
+    check(context.execute(f"hotpath build mpich {way}", [*abi.command(context, source, program), "-O2"], timeout=60))
+    priced(context, (work, program), way, {"GARONNE_BACKGROUND": "1", "LD_LIBRARY_PATH": str(abi.foreign(context))}, OTHER_ABI)
 
 
 def priced(context, where, way, settings, more=0):

@@ -23,11 +23,15 @@ LAYOUT = ["EQUAL(sizeof(MPI_Status), 20);", *(f"EQUAL(offsetof(MPI_Status, {fiel
         ("MPI_Comm", 4), ("MPI_Datatype", 4), ("MPI_Request", 4), ("MPI_Message", 4), ("MPI_Op", 4), ("MPI_Session", 4), ("MPI_File", 8)))]
 
 
+def family(context):
+    return Abi("mpich-abi", context.root / "crates/mpi/abi-mpich/include", "libmpi.so.12")
+
+
 def suite(context):
     if context.foreign:
         return
     context.installed()
-    abi = Abi("mpich-abi", context.root / "crates/mpi/abi-mpich/include", "libmpi.so.12")
+    abi = family(context)
     place = abi.place(context)
     yield from abi.conformance(context, place)
     yield abi.case(context, abi.build(context, place, context.root / "tests/mpich-abi/values.c"), 2)
