@@ -66,3 +66,5 @@ pub mod try_lock;
 pub mod user;
 pub mod waiter;
 pub mod waiters;
+#[cfg(not(shuttle))]
+pub mod window_lock;
