@@ -240,8 +240,9 @@ impl<'a> WindowLock<'a> {
         // Members that set the flag after this are found when the word is changed for the last
         // time. Acquire: slots of those that set it before. SYNC(window-lock-slot).
         while self.state.word.fetch_and(!WAITERS, Ordering::AcqRel) & HOLDER == own(me) {
-            let handed = match self.first_waiting(None) {
-                None => false,
+            // Whoever was found and has withdrawn leaves others that may wait without the flag.
+            let over = match self.first_waiting(None) {
+                None => self.change(own(me), 0),
                 Some((next, LockMode::Exclusive, ticket)) => {
                     let others = self.first_waiting(Some(ticket)).is_some();
                     let handed = self.hand_to_writer(me, next, others);
@@ -252,7 +253,7 @@ impl<'a> WindowLock<'a> {
                 }
                 Some((_, LockMode::Shared, _)) => self.hand_to_readers(me, &mut wake),
             };
-            if handed || self.change(own(me), 0) {
+            if over {
                 return;
             }
         }
