@@ -155,7 +155,8 @@ impl<'a> WindowLock<'a> {
                 }
                 // The old ticket: the member keeps its place. SYNC(window-lock-slot).
                 slot.state.store(mode.wanted(), Ordering::Release);
-            } else if seen & WAITERS != 0 || self.change(seen, seen | WAITERS) {
+            } else if self.change(seen, seen | WAITERS) {
+                // Written also where the flag is set: whoever clears it later sees the slot.
                 return false;
             }
         }
