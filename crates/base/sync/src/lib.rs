@@ -28,10 +28,14 @@ pub mod leader_follower;
 pub mod local_copy;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
+#[cfg(not(any(loom, shuttle)))]
+pub mod memory_file;
 pub mod mutex;
 #[cfg(not(shuttle))]
 pub mod nbc_slots;
 pub mod pad;
+#[cfg(not(any(loom, shuttle)))]
+pub mod peer_memory;
 #[cfg(not(shuttle))]
 pub mod polled_predicates;
 #[cfg(not(any(loom, shuttle)))]
@@ -66,5 +70,7 @@ pub mod try_lock;
 pub mod user;
 pub mod waiter;
 pub mod waiters;
+#[cfg(not(any(loom, shuttle)))]
+pub mod window_control;
 #[cfg(not(shuttle))]
 pub mod window_lock;

@@ -10,10 +10,12 @@ use crate::handle::*;
 use crate::init_state;
 use crate::objects::{comm, datatype};
 use crate::rank_context::RankContext;
+use crate::win::window;
 use garonne_mpi::attr::{AttrKind, AttrTarget, Attrs};
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
 use garonne_mpi::process::PredefinedKey;
+use garonne_mpi::win::WindowKey;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -136,6 +138,40 @@ pub(crate) fn comm_delete_attr(_: CallId, on: MPI_Comm, keyval: c_int) -> Result
     Ok(comm.delete_attr(keyval)?)
 }
 
+fn changeable_of_window(keyval: c_int) -> Result<()> {
+    if WindowKey::from_number(keyval).is_none() {
+        return Ok(());
+    }
+    Err(unchangeable(keyval))
+}
+
+pub(crate) fn win_set_attr(_: CallId, on: MPI_Win, keyval: c_int, value: Buf) -> Result<()> {
+    let window = window(on)?;
+    changeable_of_window(keyval)?;
+    Ok(window.set_attr(keyval, value.addr())?)
+}
+
+pub(crate) fn win_get_attr(
+    _: CallId,
+    on: MPI_Win,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+) -> Result<()> {
+    let window = window(on)?;
+    let found = match WindowKey::from_number(keyval) {
+        Some(key) => Some(window.predefined_attr(key)),
+        None => window.get_attr(keyval)?,
+    };
+    answer(found, value, flag)
+}
+
+pub(crate) fn win_delete_attr(_: CallId, on: MPI_Win, keyval: c_int) -> Result<()> {
+    let window = window(on)?;
+    changeable_of_window(keyval)?;
+    Ok(window.delete_attr(keyval)?)
+}
+
 pub(crate) fn keyval_create<A: Abi>(
     _: CallId,
     copy: Callback<A>,
@@ -244,10 +280,15 @@ fn changeable(keyval: c_int) -> Result<()> {
     if predefined(keyval).is_none() {
         return Ok(());
     }
-    Err(CallError::new(
+    Err(unchangeable(keyval))
+}
+
+#[cold]
+fn unchangeable(keyval: c_int) -> CallError {
+    CallError::new(
         Class::Keyval,
         format!("attribute {keyval} is predefined and cannot be changed"),
-    ))
+    )
 }
 
 /// Attributes and names that a rank's program attached to predefined datatypes. The datatypes

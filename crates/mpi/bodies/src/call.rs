@@ -78,6 +78,11 @@ impl ErrorObject {
         place.get().map_or(ErrorObject::None, ErrorObject::Comm)
     }
 
+    /// The window whose handle is there when the call begins.
+    pub fn win_at(place: Ptr<MPI_Win>) -> Self {
+        place.get().map_or(ErrorObject::None, ErrorObject::Win)
+    }
+
     /// The session whose handle is there when the call begins.
     pub fn session_at(place: Ptr<MPI_Session>) -> Self {
         place.get().map_or(ErrorObject::None, ErrorObject::Session)

@@ -10,6 +10,7 @@ use crate::handle::*;
 use crate::objects::{self, comm, errhandler, errhandlers, find_comm, publish};
 use crate::rank_context::RankContext;
 use crate::session::{find_session, session};
+use crate::win::{find_window, window};
 use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
 use garonne_job::settings;
 use garonne_mpi::errhandler::{Errhandler, ErrhandlerKind, UserHandler};
@@ -95,7 +96,10 @@ fn handler_for(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
         }
         ErrorObject::File(handle) => Some((lock(&state().files).clone(), handle.0)),
         ErrorObject::New(handle, kind) => requested_handler(handle, kind),
-        ErrorObject::Win(_) | ErrorObject::None => None,
+        ErrorObject::Win(handle) => {
+            find_window(handle).map(|window| (window.errhandler(), handle.0))
+        }
+        ErrorObject::None => None,
     };
     // Before MPI_Init, after MPI_Finalize and with sessions alone there is no MPI_COMM_SELF.
     own.or_else(default_handler)
@@ -430,6 +434,19 @@ pub(crate) fn comm_call_errhandler(call: CallId, on: MPI_Comm, code: c_int) -> R
 pub(crate) fn session_call_errhandler(call: CallId, on: MPI_Session, code: c_int) -> Result<()> {
     session(on)?;
     call_errhandler(call, ErrorObject::Session(on), code)
+}
+
+pub(crate) fn win_set_errhandler(_: CallId, on: MPI_Win, handler: MPI_Errhandler) -> Result<()> {
+    Ok(window(on)?.set_errhandler(errhandler(handler)?)?)
+}
+
+pub(crate) fn win_get_errhandler(_: CallId, on: MPI_Win, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    return_errhandler(window(on)?.errhandler(), out)
+}
+
+pub(crate) fn win_call_errhandler(call: CallId, on: MPI_Win, code: c_int) -> Result<()> {
+    window(on)?;
+    call_errhandler(call, ErrorObject::Win(on), code)
 }
 
 pub(crate) fn file_call_errhandler(call: CallId, on: MPI_File, code: c_int) -> Result<()> {

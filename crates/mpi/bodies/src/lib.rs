@@ -75,6 +75,7 @@ mod this_rank;
 mod thread_words;
 mod topology;
 mod trace_calls;
+mod win;
 
 pub use rank_context::{EnteredRank, RankContext};
 

@@ -31,6 +31,7 @@ use crate::trace_calls::{self, CallTracing};
 use crate::{attr, env};
 use garonne_mpi::p2p::MatchedMessage;
 use garonne_mpi::session::Session;
+use garonne_mpi::win::Window;
 use garonne_rank::Rank;
 use std::marker::PhantomData;
 
@@ -53,6 +54,7 @@ pub struct RankContext {
     pub(crate) messages: HandleTable<MatchedMessage>,
     pub(crate) user_ops: HandleTable<UserOpEntry>,
     pub(crate) sessions: HandleTable<Session>,
+    pub(crate) windows: HandleTable<Window>,
     pub(crate) comm_contexts: CommContexts,
     pub(crate) datatype_refs: DatatypeRefs,
     pub(crate) f90_types: F90Types,
@@ -80,6 +82,7 @@ impl RankContext {
             messages: HandleTable::new(number),
             user_ops: HandleTable::new(number),
             sessions: HandleTable::new(number),
+            windows: HandleTable::new(number),
             comm_contexts: CommContexts::new(),
             datatype_refs: DatatypeRefs::new(),
             f90_types: F90Types::new(),

@@ -36,6 +36,7 @@ pub mod session;
 pub mod topo;
 mod unmatched_sends;
 pub mod unreceived_messages;
+pub mod win;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -87,6 +87,13 @@ impl Datatype {
         predefined::lookup(code)
     }
 
+    /// Returns a predefined datatype of this kind of elements.
+    pub(crate) fn predefined_of(leaf: LeafType) -> Option<&'static Datatype> {
+        predefined::codes()
+            .filter_map(predefined::lookup)
+            .find(|datatype| datatype.leaf() == Some(leaf))
+    }
+
     /// Builds a derived datatype.
     ///
     /// # Errors

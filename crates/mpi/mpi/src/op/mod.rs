@@ -265,6 +265,26 @@ fn apply_predefined(
     });
 }
 
+/// Applies to `count` elements of a datatype at `dst`, with operands that lie as an array of the
+/// datatype's one kind of elements.
+pub(crate) fn apply_leaves(
+    op: PredefinedOp,
+    operands: UserMem,
+    (dst, count): (UserMem, u64),
+    datatype: &Datatype,
+) {
+    if datatype.is_predefined() {
+        return apply_predefined(op, (operands, dst), count, datatype);
+    }
+    let mut taken = 0;
+    let _ = datatype.visit_leaves(count, &mut |run| {
+        let from = operands.offset((taken - run.at) as isize);
+        apply_run(op, (from, dst), run);
+        taken += (run.count * run.leaf.extent()) as i64;
+        ControlFlow::Continue(())
+    });
+}
+
 /// Applies to consecutive elements of one kind.
 fn apply_run(op: PredefinedOp, (src, dst): (UserMem, UserMem), run: LeafRun) {
     let LeafRun { at, leaf, count } = run;

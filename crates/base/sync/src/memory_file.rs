@@ -1,0 +1,94 @@
+//! Memory files that processes of one host share without anybody's help: one makes the file, the
+//! others open its descriptor through `/proc`.
+//!
+//! A file has a fixed size from the beginning (its seals), so that no mapping of it can fault
+//! later. Whoever opens a file checks that.
+
+use crate::shm::{MapAccess, Segment};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A memory file that this process made, as long as others may open it.
+///
+/// Made by [`MemoryFile::create`]; the maker sends its process and [`MemoryFile::number`] to the
+/// others, which call [`open`]. Dropped when all have opened it; mappings stay.
+#[derive(Debug)]
+pub struct MemoryFile(OwnedFd);
+
+impl MemoryFile {
+    /// Makes a zeroed file of `len` bytes, and maps it. Pages exist only once touched.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(len: usize) -> Result<(Self, Segment)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let new = |flags| {
+            // SAFETY: the name is a string that lives for ever; the call only makes a descriptor.
+            unsafe { libc::memfd_create(c"garonne-window".as_ptr(), flags) }
+        };
+        // Kernels before 6.3 do not know the flag that forbids execution.
+        let fd = match new(flags | libc::MFD_NOEXEC_SEAL) {
+            -1 => new(flags),
+            fd => fd,
+        };
+        if fd < 0 {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(len as u64)?;
+        // SAFETY: a plain system call with integer arguments on a descriptor of ours.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(Error::last_os_error());
+        }
+        let memory = Segment::map(file.as_fd(), 0, len, MapAccess::ReadWrite)?;
+        Ok((Self(file.into()), memory))
+    }
+
+    /// Returns the number of the descriptor, for [`open`].
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Maps the `len` bytes of the memory file that `process` has open under this number.
+///
+/// # Errors
+/// What the system says; `InvalidData` for a file that is not a memory file of this size.
+pub fn open(process: u32, number: i32, len: usize) -> Result<Segment> {
+    let path = format!("/proc/{process}/fd/{number}");
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // SAFETY: a plain system call with integer arguments on a descriptor of ours.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & SEALS != SEALS || file.metadata()?.len() != len as u64 {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Segment::map(file.as_fd(), 0, len, MapAccess::ReadWrite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_mapping_writes_another_reads_also_when_the_file_is_closed() {
+        let (file, made) = MemoryFile::create(8192).unwrap();
+        let opened = open(std::process::id(), file.number(), 8192).unwrap();
+        drop(file);
+        made.write(4090, b"between pages");
+        let mut seen = [0; 13];
+        opened.read(4090, &mut seen);
+        assert_eq!(&seen, b"between pages");
+    }
+
+    #[test]
+    fn another_size_and_another_kind_of_file_are_refused() {
+        let (file, _) = MemoryFile::create(4096).unwrap();
+        assert!(open(std::process::id(), file.number(), 8192).is_err());
+        let plain = File::open("/proc/self/exe").unwrap();
+        assert!(open(std::process::id(), plain.as_raw_fd(), 4096).is_err());
+    }
+}

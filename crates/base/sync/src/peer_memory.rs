@@ -1,0 +1,109 @@
+//! Memory of another process of the same host, copied by the kernel without that process's help.
+
+use crate::user::Data;
+use std::io::{Error, ErrorKind, Result};
+
+/// Blocks of either side in one system call.
+const BLOCKS_PER_CALL: usize = 256;
+
+/// Direction of a copy between this process and another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerCopy {
+    /// From the other process to this one.
+    Read,
+    /// From this process to the other one.
+    Write,
+}
+
+/// Copies the packed stream of one side to that of the other, as far as both reach. Addresses of
+/// `remote` are addresses of process `process`, which the kernel checks; bytes of `remote` are
+/// never touched here.
+///
+/// # Errors
+/// What the system says; some bytes may have been copied.
+pub fn copy(process: u32, direction: PeerCopy, local: &Data, remote: &Data) -> Result<()> {
+    let len = local.len.min(remote.len);
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    let mut done = 0;
+    while done < len {
+        let covered = blocks(local, done, len - done, &mut here);
+        blocks(remote, done, covered, &mut there);
+        let moved = move_blocks(process, direction, &here, &there)?;
+        if moved == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        done += moved as u64;
+    }
+    Ok(())
+}
+
+/// Lists blocks of the packed bytes `[from, from + len)`, and returns the bytes covered.
+fn blocks(data: &Data, from: u64, len: u64, out: &mut Vec<libc::iovec>) -> u64 {
+    out.clear();
+    let block = |offset: isize, len: usize| libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(data.mem.addr(offset)),
+        iov_len: len,
+    };
+    match &data.layout {
+        None => {
+            out.push(block(from as isize, len as usize));
+            len
+        }
+        Some(layout) => {
+            let mut list = Vec::with_capacity(BLOCKS_PER_CALL);
+            let covered = layout.blocks(from, len, BLOCKS_PER_CALL, &mut list);
+            out.extend(list.into_iter().map(|(offset, len)| block(offset, len)));
+            covered
+        }
+    }
+}
+
+/// One system call. Ends where either list ends.
+fn move_blocks(
+    process: u32,
+    direction: PeerCopy,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> Result<usize> {
+    let process = process as libc::pid_t;
+    let (here, here_len) = (local.as_ptr(), local.len() as libc::c_ulong);
+    let (there, there_len) = (remote.as_ptr(), remote.len() as libc::c_ulong);
+    // SAFETY: the lists live during the call. Local blocks come from a `Data`, whose maker promised
+    // them valid. The kernel checks everything about the remote side.
+    let moved = unsafe {
+        match direction {
+            PeerCopy::Read => libc::process_vm_readv(process, here, here_len, there, there_len, 0),
+            PeerCopy::Write => {
+                libc::process_vm_writev(process, here, here_len, there, there_len, 0)
+            }
+        }
+    };
+    usize::try_from(moved).map_err(|_| Error::last_os_error())
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::user::{Scratch, UserMem};
+
+    #[test]
+    fn bytes_go_both_ways_and_an_address_that_is_not_there_is_an_error() {
+        let (here, there) = (Scratch::new(64).unwrap(), Scratch::new(64).unwrap());
+        let me = std::process::id();
+        there.mem().write(0, &[7; 64]);
+        let (local, remote) = (
+            Data::contiguous(here.mem(), 64),
+            Data::contiguous(there.mem(), 64),
+        );
+        copy(me, PeerCopy::Read, &local, &remote).unwrap();
+        let mut seen = [0; 64];
+        here.mem().read(0, &mut seen);
+        assert_eq!(seen, [7; 64]);
+        here.mem().write(0, &[9; 64]);
+        copy(me, PeerCopy::Write, &local, &remote).unwrap();
+        there.mem().read(0, &mut seen);
+        assert_eq!(seen, [9; 64]);
+        let nowhere = Data::contiguous(UserMem::null().offset(64), 64);
+        assert!(copy(me, PeerCopy::Read, &local, &nowhere).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! Control block of one member of a window: what the other members of its host read and change
+//! without the member's help.
+//!
+//! A block has the member's lock, the locks of its memory for accumulates (its stripes), the
+//! counters of post and complete, and the place of its list of attached memory. Contents are
+//! written by peers; no value of them leads to a panic.
+
+use crate::shm::Segment;
+use crate::user::UserMem;
+use crate::window_lock::{WindowLock, WindowLockSlot, WindowLockState};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes of a line of cache, so that stripes do not disturb each other.
+const LINE: usize = 64;
+/// Stripes of a member's memory.
+const STRIPES: usize = 64;
+/// Bytes of memory that one stripe protects.
+const STRIPE_BYTES: u64 = 4096;
+/// Looks at a taken stripe before the core is given away.
+const STRIPE_SPINS: u32 = 200;
+
+const LOCK: usize = 0;
+const COMPLETED: usize = 2 * LINE;
+const ATTACHED: usize = 3 * LINE;
+const STRIPE: usize = 4 * LINE;
+const POSTED: usize = STRIPE + STRIPES * LINE;
+
+/// Place of a member's list of attached memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttachedList {
+    /// Number of changes of the list.
+    pub version: u64,
+    /// Address of the list in the member's process.
+    pub address: u64,
+    /// Entries of the list.
+    pub entries: u64,
+}
+
+/// Control block of one member.
+#[derive(Clone, Debug)]
+pub struct WindowControl {
+    memory: Segment,
+    members: usize,
+}
+
+impl WindowControl {
+    /// Returns the bytes of a block in a window of `members`.
+    pub fn bytes(members: usize) -> usize {
+        (slots_at(members) + members * size_of::<WindowLockSlot>()).next_multiple_of(4096)
+    }
+
+    /// Returns the block in this memory, which begins on a line of cache. `None`: the memory is
+    /// too short or begins elsewhere.
+    pub fn new(memory: Segment, members: usize) -> Option<Self> {
+        let fits = memory.len() >= Self::bytes(members);
+        let aligned = memory.ptr(0, 0).addr().is_multiple_of(LINE);
+        (fits && aligned).then_some(Self { memory, members })
+    }
+
+    /// Returns the member's lock.
+    #[inline]
+    pub fn lock(&self) -> WindowLock<'_> {
+        let state = self.memory.ptr(LOCK, size_of::<WindowLockState>());
+        let bytes = self.members * size_of::<WindowLockSlot>();
+        let slots = self.memory.ptr(slots_at(self.members), bytes);
+        // SAFETY: both lie in the mapping, which lives as long as this does, and are aligned, since
+        // the block begins on a line. They consist of atomics, which tolerate other writers.
+        unsafe {
+            WindowLock::new(
+                &*state.cast::<WindowLockState>(),
+                std::slice::from_raw_parts(slots.cast::<WindowLockSlot>(), self.members),
+            )
+        }
+    }
+
+    /// Returns the count of posts by which member `target` opened its memory to this one.
+    pub fn posted(&self, target: u32) -> &AtomicU32 {
+        let index = (target as usize).min(self.members.saturating_sub(1));
+        self.memory.atomic_u32(POSTED + 4 * index)
+    }
+
+    /// Returns the count of accesses to this member's memory that others completed.
+    pub fn completed(&self) -> &AtomicU32 {
+        self.memory.atomic_u32(COMPLETED)
+    }
+
+    /// Takes the stripes of `len` bytes from `at` on, for the process of member `me`. All
+    /// accumulates on these bytes hold them, whoever executes these.
+    #[inline]
+    pub fn lock_stripes(&self, me: u32, at: u64, len: u64) -> StripeGuard<'_> {
+        let first = at / STRIPE_BYTES;
+        let last = (at.saturating_add(len.max(1)) - 1) / STRIPE_BYTES;
+        let wanted = match last - first {
+            more if more >= STRIPES as u64 - 1 => u64::MAX,
+            more => (u64::MAX >> (63 - more)).rotate_left((first % STRIPES as u64) as u32),
+        };
+        // In ascending order, so that nobody waits for each other.
+        let mut rest = wanted;
+        while rest != 0 {
+            self.lock_stripe(rest.trailing_zeros() as usize, me + 1);
+            rest &= rest - 1;
+        }
+        StripeGuard {
+            control: self,
+            stripes: wanted,
+        }
+    }
+
+    fn stripe(&self, index: usize) -> &AtomicU32 {
+        self.memory.atomic_u32(STRIPE + index * LINE)
+    }
+
+    fn lock_stripe(&self, index: usize, holder: u32) {
+        let word = self.stripe(index);
+        let mut looks = 0u32;
+        // Acquire: what holders before wrote. SYNC(window-stripe).
+        while word
+            .compare_exchange_weak(0, holder, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            looks = looks.saturating_add(1);
+            match looks < STRIPE_SPINS {
+                true => std::hint::spin_loop(),
+                // Its holder may need this core.
+                false => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Publishes where the list of attached memory is. By its member alone, between
+    /// [`Self::begin_attached`] and the next.
+    pub fn publish_attached(&self, address: u64, entries: u64) {
+        self.attached_word(1).store(address, Ordering::Relaxed);
+        self.attached_word(2).store(entries, Ordering::Relaxed);
+        // Release: the list. SYNC(window-attached).
+        self.attached_word(0).fetch_add(1, Ordering::Release);
+    }
+
+    /// Says that the list of attached memory changes until [`Self::publish_attached`].
+    pub fn begin_attached(&self) {
+        self.attached_word(0).fetch_add(1, Ordering::Relaxed);
+        // Orders the number before the change. SYNC(window-attached).
+        fence(Ordering::SeqCst);
+    }
+
+    /// Returns the place of the list of attached memory. `None`: the list changes right now.
+    pub fn attached(&self) -> Option<AttachedList> {
+        // Acquire: the list. SYNC(window-attached).
+        let version = self.attached_word(0).load(Ordering::Acquire);
+        let list = AttachedList {
+            version,
+            address: self.attached_word(1).load(Ordering::Relaxed),
+            entries: self.attached_word(2).load(Ordering::Relaxed),
+        };
+        (version.is_multiple_of(2) && self.is_attached(version)).then_some(list)
+    }
+
+    /// Returns whether the list of attached memory still has this version. After the list was read.
+    pub fn is_attached(&self, version: u64) -> bool {
+        // Orders the reads of the list before this one. SYNC(window-attached).
+        fence(Ordering::SeqCst);
+        self.attached_word(0).load(Ordering::Relaxed) == version
+    }
+
+    fn attached_word(&self, index: usize) -> &AtomicU64 {
+        self.memory.atomic_u64(ATTACHED + 8 * index)
+    }
+}
+
+/// Stripes that are held. Given back when this is dropped.
+#[derive(Debug)]
+#[must_use = "the stripes are given back when this is dropped"]
+pub struct StripeGuard<'a> {
+    control: &'a WindowControl,
+    stripes: u64,
+}
+
+impl Drop for StripeGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let mut rest = self.stripes;
+        while rest != 0 {
+            let word = self.control.stripe(rest.trailing_zeros() as usize);
+            // Release: what this holder wrote. SYNC(window-stripe).
+            word.store(0, Ordering::Release);
+            rest &= rest - 1;
+        }
+    }
+}
+
+/// Offset of the slots of the lock.
+fn slots_at(members: usize) -> usize {
+    (POSTED + 4 * members).next_multiple_of(LINE)
+}
+
+/// Returns `len` bytes of a list of attached memory in a peer's process, as data to be copied by
+/// [`crate::peer_memory::copy`].
+pub fn list_memory(list: &AttachedList) -> UserMem {
+    UserMem::null().offset(list.address as isize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(members: usize) -> WindowControl {
+        let memory = Segment::anonymous(WindowControl::bytes(members)).unwrap();
+        WindowControl::new(memory, members).unwrap()
+    }
+
+    #[test]
+    fn stripes_of_a_range_are_those_of_its_pages_and_are_given_back() {
+        let control = block(3);
+        let taken = |control: &WindowControl| -> Vec<usize> {
+            let held = |index: &usize| control.stripe(*index).load(Ordering::Relaxed) != 0;
+            (0..STRIPES).filter(held).collect()
+        };
+        let cases = [
+            ((0, 0), vec![0]),
+            ((4095, 1), vec![0]),
+            ((4095, 2), vec![0, 1]),
+            ((63 * 4096, 8192), vec![0, 63]),
+            ((u64::MAX - 8, 100), vec![63]),
+        ];
+        for ((at, len), want) in cases {
+            let guard = control.lock_stripes(1, at, len);
+            assert_eq!(taken(&control), want, "{len} bytes at {at}");
+            drop(guard);
+            assert_eq!(taken(&control), []);
+        }
+        let guard = control.lock_stripes(1, 4096, 1 << 30);
+        assert_eq!(taken(&control).len(), STRIPES);
+        drop(guard);
+    }
+
+    #[test]
+    fn parts_of_a_block_do_not_overlap() {
+        let control = block(5);
+        for target in 0..5 {
+            control.posted(target).store(7, Ordering::Relaxed);
+        }
+        control.completed().store(9, Ordering::Relaxed);
+        control.begin_attached();
+        assert_eq!(control.attached(), None);
+        control.publish_attached(5, 6);
+        assert!(
+            control
+                .lock()
+                .try_acquire(4, crate::window_lock::LockMode::Exclusive)
+        );
+        assert_eq!(control.lock().holders().collect::<Vec<_>>(), [4]);
+        let list = control.attached().unwrap();
+        assert_eq!((list.version, list.address, list.entries), (2, 5, 6));
+        assert_eq!(control.posted(4).load(Ordering::Relaxed), 7);
+        assert_eq!(control.stripe(0).load(Ordering::Relaxed), 0);
+    }
+}

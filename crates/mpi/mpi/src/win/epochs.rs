@@ -1,0 +1,476 @@
+//! Epochs of windows: fence, post and start, locks, and what may be accessed when.
+//!
+//! A window of one process has at most one access epoch of active targets, locks of any number of
+//! targets, and one exposure epoch. Whoever opens an epoch writes counters and locks in the control
+//! blocks of others, and rings their doorbells. Nobody answers.
+
+use super::Window;
+use crate::coll::Barrier;
+use crate::error::{Class, Result};
+use crate::group::Group;
+use garonne_engine::api::CallOrigin;
+use garonne_sync::mutex::lock;
+use garonne_sync::window_lock::LockMode;
+use std::collections::BTreeMap;
+use std::sync::atomic::{Ordering, fence};
+
+/// Assertions of the calls that open and close epochs, as bits of the standard ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assert(pub i32);
+
+impl Assert {
+    /// `MPI_MODE_NOCHECK`.
+    pub const NOCHECK: i32 = 1024;
+    /// `MPI_MODE_NOPRECEDE`.
+    pub const NOPRECEDE: i32 = 2048;
+    /// `MPI_MODE_NOPUT`.
+    pub const NOPUT: i32 = 4096;
+    /// `MPI_MODE_NOSTORE`.
+    pub const NOSTORE: i32 = 8192;
+    /// `MPI_MODE_NOSUCCEED`.
+    pub const NOSUCCEED: i32 = 16384;
+
+    const FENCE: i32 = Self::NOSTORE | Self::NOPUT | Self::NOPRECEDE | Self::NOSUCCEED;
+    const POST: i32 = Self::NOCHECK | Self::NOSTORE | Self::NOPUT;
+
+    fn has(self, bit: i32) -> bool {
+        self.0 & bit != 0
+    }
+}
+
+/// Kinds of locks, with their numbers in the standard ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum LockKind {
+    /// `MPI_LOCK_EXCLUSIVE`.
+    Exclusive = 301,
+    /// `MPI_LOCK_SHARED`.
+    Shared = 302,
+}
+
+impl LockKind {
+    /// The kind of a number.
+    pub fn from_number(number: i32) -> Option<Self> {
+        [Self::Exclusive, Self::Shared]
+            .into_iter()
+            .find(|kind| *kind as i32 == number)
+    }
+
+    fn mode(self) -> LockMode {
+        match self {
+            Self::Exclusive => LockMode::Exclusive,
+            Self::Shared => LockMode::Shared,
+        }
+    }
+}
+
+/// How a lock was taken. `None`: it was asserted that nobody else wants it.
+type HeldLock = Option<LockMode>;
+
+/// Epochs that are open at this process.
+#[derive(Default)]
+pub(super) struct Epochs {
+    /// A fence opened an epoch, and no other call has opened one since.
+    fenced: bool,
+    /// Targets of the epoch that `MPI_Win_start` opened.
+    started: Option<Vec<u32>>,
+    /// Locks by target; `MPI_PROC_NULL` is no target.
+    locks: BTreeMap<i32, HeldLock>,
+    /// `MPI_Win_lock_all`.
+    all: Option<HeldLock>,
+    /// Completions that the open exposure epoch waits for.
+    exposed: Option<u32>,
+    /// Completions that earlier exposure epochs waited for.
+    consumed: u32,
+    /// Posts of each target that earlier calls of `MPI_Win_start` used.
+    used_posts: BTreeMap<u32, u32>,
+}
+
+impl Epochs {
+    fn open_epoch(&self) -> Option<&'static str> {
+        if self.all.is_some() {
+            Some("MPI_Win_lock_all has opened an epoch")
+        } else if !self.locks.is_empty() {
+            Some("MPI_Win_lock has opened an epoch")
+        } else if self.started.is_some() {
+            Some("MPI_Win_start has opened an epoch")
+        } else if self.exposed.is_some() {
+            Some("MPI_Win_post has opened an epoch")
+        } else {
+            None
+        }
+    }
+
+    /// Whether a target may be accessed.
+    #[inline]
+    fn allows(&self, rank: i32) -> bool {
+        self.all.is_some()
+            || self.fenced
+            || self.locks.contains_key(&rank)
+            || (rank == crate::PROC_NULL && !self.locks.is_empty())
+            || self
+                .started
+                .as_ref()
+                .is_some_and(|targets| rank == crate::PROC_NULL || targets.contains(&(rank as u32)))
+    }
+
+    fn locks_target(&self, rank: i32) -> bool {
+        self.all.is_some() || self.locks.contains_key(&rank)
+    }
+}
+
+impl Window {
+    fn check_assert(&self, assert: Assert, allowed: i32) -> Result<()> {
+        if assert.0 & !allowed == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "got assertion {:#x}, which this call does not take",
+            assert.0
+        );
+        Err(self.error(Class::Assert, text))
+    }
+
+    #[cold]
+    fn wrong_epoch(&self, what: impl std::fmt::Display) -> crate::error::Error {
+        self.error(Class::RmaSync, what)
+    }
+
+    /// Refuses a call that needs all epochs closed.
+    pub(super) fn check_closed(&self, call: &str) -> Result<()> {
+        match lock(&self.0.epochs).open_epoch() {
+            Some(open) => Err(self.wrong_epoch(format!("cannot be used for {call}: {open}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an access outside an epoch.
+    #[inline]
+    pub(super) fn check_access(&self, rank: i32) -> Result<()> {
+        match lock(&self.0.epochs).allows(rank) {
+            true => Ok(()),
+            false => Err(self.no_access(rank)),
+        }
+    }
+
+    #[cold]
+    fn no_access(&self, rank: i32) -> crate::error::Error {
+        let place = match rank == crate::PROC_NULL {
+            true => String::from("MPI_PROC_NULL"),
+            false => format!("rank {rank}"),
+        };
+        self.wrong_epoch(format!(
+            "has no epoch in which rank {} may access {place}: call MPI_Win_fence, MPI_Win_start or MPI_Win_lock before",
+            self.rank()
+        ))
+    }
+
+    /// Refuses an access outside an epoch that locks opened.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn check_locked(&self, rank: i32) -> Result<()> {
+        let target = self
+            .target(rank)?
+            .map_or(crate::PROC_NULL, |rank| rank as i32);
+        match lock(&self.0.epochs).locks_target(target) {
+            true => Ok(()),
+            false => Err(self.wrong_epoch(format!(
+                "has no lock of rank {rank}: call MPI_Win_lock or MPI_Win_lock_all before"
+            ))),
+        }
+    }
+
+    /// Waits for memory that other members write.
+    fn wait(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+        let mut over = false;
+        self.comm().process().host.wait_for_memory(&mut || {
+            over = over || come();
+            over
+        });
+    }
+
+    /// `MPI_Win_fence`.
+    ///
+    /// # Errors
+    /// `Assert`, `RmaSync`.
+    pub fn fence(&self, assert: Assert, origin: CallOrigin) -> Result<()> {
+        self.check_assert(assert, Assert::FENCE)?;
+        self.check_closed("MPI_Win_fence")?;
+        fence(Ordering::SeqCst);
+        self.comm().collective(&Barrier, origin)?;
+        fence(Ordering::SeqCst);
+        lock(&self.0.epochs).fenced = !assert.has(Assert::NOSUCCEED);
+        Ok(())
+    }
+
+    /// Ranks in the window of the members of a group.
+    fn ranks_of(&self, group: &Group) -> Result<Vec<u32>> {
+        let rank = |peer| {
+            self.group().rank_of(peer).ok_or_else(|| {
+                let text = format!("has no process {peer}, which is in the group");
+                self.error(Class::Group, text)
+            })
+        };
+        group.members().map(rank).collect()
+    }
+
+    /// `MPI_Win_post`.
+    ///
+    /// # Errors
+    /// `Assert`, `RmaSync`, `Group`.
+    pub fn post(&self, group: &Group, assert: Assert) -> Result<()> {
+        self.check_assert(assert, Assert::POST)?;
+        let origins = self.ranks_of(group)?;
+        {
+            let mut epochs = lock(&self.0.epochs);
+            if epochs.exposed.is_some() {
+                return Err(self.wrong_epoch("is exposed already: MPI_Win_wait has to come first"));
+            }
+            epochs.exposed = Some(origins.len() as u32);
+        }
+        let me = self.rank();
+        for origin in origins {
+            let control = &self.0.members[origin as usize].control;
+            // Release: what this process stored in its memory. SYNC(window-post).
+            control.posted(me).fetch_add(1, Ordering::Release);
+            self.ring(origin);
+        }
+        Ok(())
+    }
+
+    /// `MPI_Win_start`.
+    ///
+    /// # Errors
+    /// `Assert`, `RmaSync`, `Group`.
+    pub fn start(&self, group: &Group, assert: Assert) -> Result<()> {
+        self.check_assert(assert, Assert::NOCHECK)?;
+        let targets = self.ranks_of(group)?;
+        let awaited: Vec<(u32, u32)> = {
+            let mut epochs = lock(&self.0.epochs);
+            if let Some(open) = epochs.open_epoch().filter(|_| {
+                epochs.all.is_some() || !epochs.locks.is_empty() || epochs.started.is_some()
+            }) {
+                let text = format!("cannot be used for MPI_Win_start: {open}");
+                return Err(self.wrong_epoch(text));
+            }
+            epochs.fenced = false;
+            epochs.started = Some(targets.clone());
+            let used = &mut epochs.used_posts;
+            let count = |target: &u32| {
+                let posts = used.entry(*target).or_default();
+                *posts = posts.wrapping_add(1);
+                (*target, *posts)
+            };
+            targets.iter().map(count).collect()
+        };
+        let control = &self.0.members[self.rank() as usize].control;
+        for (target, posts) in awaited {
+            // Acquire: what the target stored in its memory. SYNC(window-post).
+            let has_posted = move || {
+                let seen = control.posted(target).load(Ordering::Acquire);
+                seen.wrapping_sub(posts) <= u32::MAX / 2
+            };
+            if !has_posted() {
+                self.wait(&mut || has_posted());
+            }
+        }
+        Ok(())
+    }
+
+    /// `MPI_Win_complete`.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn complete(&self) -> Result<()> {
+        let started = lock(&self.0.epochs).started.take();
+        let Some(targets) = started else {
+            let text = "has no epoch to complete: MPI_Win_start has to come first";
+            return Err(self.wrong_epoch(text));
+        };
+        for target in targets {
+            let control = &self.0.members[target as usize].control;
+            // Release: what this process wrote to the target. SYNC(window-complete).
+            control.completed().fetch_add(1, Ordering::Release);
+            self.ring(target);
+        }
+        Ok(())
+    }
+
+    /// Returns the count of completions at which the exposure epoch is over, and the epoch's own.
+    fn awaited_completions(&self) -> Result<(u32, u32)> {
+        let epochs = lock(&self.0.epochs);
+        let Some(origins) = epochs.exposed else {
+            return Err(self.wrong_epoch("is not exposed: MPI_Win_post has to come first"));
+        };
+        Ok((epochs.consumed.wrapping_add(origins), origins))
+    }
+
+    fn has_completed(&self, awaited: u32) -> bool {
+        let control = &self.0.members[self.rank() as usize].control;
+        // Acquire: what origins wrote to this process. SYNC(window-complete).
+        let seen = control.completed().load(Ordering::Acquire);
+        seen.wrapping_sub(awaited) <= u32::MAX / 2
+    }
+
+    fn end_exposure(&self, awaited: u32) {
+        let mut epochs = lock(&self.0.epochs);
+        epochs.consumed = awaited;
+        epochs.exposed = None;
+    }
+
+    /// `MPI_Win_wait`.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn wait_exposure(&self) -> Result<()> {
+        let (awaited, _) = self.awaited_completions()?;
+        if !self.has_completed(awaited) {
+            self.wait(&mut || self.has_completed(awaited));
+        }
+        self.end_exposure(awaited);
+        Ok(())
+    }
+
+    /// `MPI_Win_test`.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn test_exposure(&self) -> Result<bool> {
+        let (awaited, _) = self.awaited_completions()?;
+        let over = self.has_completed(awaited)
+            || (self.comm().process().host.progress_for_test() && self.has_completed(awaited));
+        if over {
+            self.end_exposure(awaited);
+        }
+        Ok(over)
+    }
+
+    /// `MPI_Win_lock`.
+    ///
+    /// # Errors
+    /// `Assert`, `RmaSync`, `Rank`.
+    pub fn lock(&self, kind: LockKind, rank: i32, assert: Assert) -> Result<()> {
+        self.check_assert(assert, Assert::NOCHECK)?;
+        let target = self.target(rank)?;
+        let held = (!assert.has(Assert::NOCHECK)).then(|| kind.mode());
+        {
+            let mut epochs = lock(&self.0.epochs);
+            let conflict = match epochs.locks.contains_key(&rank) {
+                true => Some("this process has locked it already"),
+                false if epochs.all.is_some() => Some("MPI_Win_lock_all has opened an epoch"),
+                false if epochs.started.is_some() => Some("MPI_Win_start has opened an epoch"),
+                false => None,
+            };
+            if let Some(why) = conflict {
+                return Err(self.wrong_epoch(format!("cannot lock rank {rank}: {why}")));
+            }
+            epochs.fenced = false;
+            epochs.locks.insert(rank, held);
+        }
+        if let (Some(target), Some(mode)) = (target, held) {
+            self.acquire(target, mode);
+        }
+        Ok(())
+    }
+
+    fn acquire(&self, target: u32, mode: LockMode) {
+        let lock = self.0.members[target as usize].control.lock();
+        let me = self.rank() as u16;
+        if lock.try_acquire(me, mode) {
+            return;
+        }
+        lock.enqueue(me, mode);
+        self.wait(&mut || lock.poll(me, mode));
+    }
+
+    fn release(&self, target: u32, mode: LockMode) {
+        let lock = self.0.members[target as usize].control.lock();
+        lock.release(self.rank() as u16, mode, |member| self.ring(member.into()));
+    }
+
+    /// `MPI_Win_unlock`.
+    ///
+    /// # Errors
+    /// `RmaSync`, `Rank`.
+    pub fn unlock(&self, rank: i32) -> Result<()> {
+        let target = self.target(rank)?;
+        let Some(held) = lock(&self.0.epochs).locks.remove(&rank) else {
+            return Err(self.wrong_epoch(format!(
+                "has no lock of rank {rank} to give up: MPI_Win_lock has to come first"
+            )));
+        };
+        if let (Some(target), Some(mode)) = (target, held) {
+            self.release(target, mode);
+        }
+        Ok(())
+    }
+
+    /// `MPI_Win_lock_all`.
+    ///
+    /// # Errors
+    /// `Assert`, `RmaSync`.
+    pub fn lock_all(&self, assert: Assert) -> Result<()> {
+        self.check_assert(assert, Assert::NOCHECK)?;
+        let held = (!assert.has(Assert::NOCHECK)).then_some(LockMode::Shared);
+        {
+            let mut epochs = lock(&self.0.epochs);
+            let access =
+                epochs.all.is_some() || !epochs.locks.is_empty() || epochs.started.is_some();
+            if let Some(open) = epochs.open_epoch().filter(|_| access) {
+                let text = format!("cannot be used for MPI_Win_lock_all: {open}");
+                return Err(self.wrong_epoch(text));
+            }
+            epochs.fenced = false;
+            epochs.all = Some(held);
+        }
+        if let Some(mode) = held {
+            (0..self.size()).for_each(|target| self.acquire(target, mode));
+        }
+        Ok(())
+    }
+
+    /// `MPI_Win_unlock_all`.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn unlock_all(&self) -> Result<()> {
+        let Some(held) = lock(&self.0.epochs).all.take() else {
+            let text = "has no locks to give up: MPI_Win_lock_all has to come first";
+            return Err(self.wrong_epoch(text));
+        };
+        if let Some(mode) = held {
+            (0..self.size()).for_each(|target| self.release(target, mode));
+        }
+        Ok(())
+    }
+
+    /// `MPI_Win_flush` and `MPI_Win_flush_local`.
+    ///
+    /// # Errors
+    /// `RmaSync`, `Rank`.
+    pub fn flush(&self, rank: i32) -> Result<()> {
+        self.check_locked(rank)?;
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// `MPI_Win_flush_all` and `MPI_Win_flush_local_all`.
+    ///
+    /// # Errors
+    /// `RmaSync`.
+    pub fn flush_all(&self) -> Result<()> {
+        let epochs = lock(&self.0.epochs);
+        if epochs.all.is_none() && epochs.locks.is_empty() {
+            let text = "has no locks: call MPI_Win_lock or MPI_Win_lock_all before";
+            return Err(self.wrong_epoch(text));
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// `MPI_Win_sync`.
+    pub fn sync(&self) {
+        fence(Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,376 @@
+//! How the members of a window make the memory that they share.
+//!
+//! Each tells the others what it brings. The first member of the host makes one memory file, with
+//! the control blocks of all members and their parts of what the library allocates. The others
+//! open it. At the end all agree on whether that worked, so that a window exists at all members or
+//! at none.
+
+use super::attached::Attachments;
+use super::epochs::Epochs;
+use super::hints;
+use super::target::{Member, MemberMemory};
+use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
+use crate::attr::Attrs;
+use crate::coll::{Allgather, Barrier, Elements};
+use crate::comm::Comm;
+use crate::datatype::Datatype;
+use crate::error::{Class, Error, Result};
+use crate::info::Info;
+use garonne_engine::api::CallOrigin;
+use garonne_sync::memory_file::{self, MemoryFile};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::{Scratch, UserMem};
+use garonne_sync::window_control::WindowControl;
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of a page: each part of allocated memory begins on one.
+const PAGE: u64 = 4096;
+/// `MPI_BYTE`.
+const BYTE: u16 = 0x247;
+
+/// What one member asks for when a window is made.
+#[derive(Clone, Debug)]
+pub struct WindowRequest {
+    /// Kind of window, the same at all members.
+    pub flavor: Flavor,
+    /// Memory of the program, for [`Flavor::Create`].
+    pub memory: UserMem,
+    /// Bytes of this member's memory.
+    pub size: i64,
+    /// Bytes of a unit of displacements.
+    pub disp_unit: i64,
+    /// Hints.
+    pub info: Info,
+}
+
+/// What a member tells the others, in this order, as words.
+#[derive(Clone, Copy)]
+struct Contribution {
+    size: u64,
+    disp_unit: u64,
+    address: u64,
+    process: u64,
+    host: u64,
+    /// 0, or the class of the error that the member's arguments are.
+    fault: u64,
+    /// 1 + flavor, to find members that call different functions.
+    flavor: u64,
+    noncontiguous: u64,
+}
+
+const WORDS: usize = 8;
+
+impl Contribution {
+    fn to_words(self) -> [u64; WORDS] {
+        [
+            self.size,
+            self.disp_unit,
+            self.address,
+            self.process,
+            self.host,
+            self.fault,
+            self.flavor,
+            self.noncontiguous,
+        ]
+    }
+
+    fn from_words(words: [u64; WORDS]) -> Self {
+        let [
+            size,
+            disp_unit,
+            address,
+            process,
+            host,
+            fault,
+            flavor,
+            noncontiguous,
+        ] = words;
+        Self {
+            size,
+            disp_unit,
+            address,
+            process,
+            host,
+            fault,
+            flavor,
+            noncontiguous,
+        }
+    }
+}
+
+/// Tells all members `words`, and returns those of all, by rank.
+fn exchange<const N: usize>(
+    comm: &Comm,
+    words: [u64; N],
+    origin: CallOrigin,
+) -> Result<Vec<[u64; N]>> {
+    let (members, len) = (comm.size() as usize, 8 * N);
+    let room = Scratch::new(len * (members + 1)).ok_or_else(no_memory)?;
+    let datatype = Datatype::predefined_ref(BYTE)
+        .ok_or_else(|| Error::new(Class::Intern, "MPI_BYTE is not predefined"))?;
+    for (index, word) in words.into_iter().enumerate() {
+        room.mem()
+            .write_array(8 * index as isize, word.to_ne_bytes());
+    }
+    let elements = |mem| Elements {
+        mem,
+        count: len as u64,
+        datatype,
+    };
+    let all = room.mem().offset(len as isize);
+    let call = Allgather {
+        send: Some(elements(room.mem())),
+        recv: elements(all),
+    };
+    comm.collective(&call, origin)?;
+    let word = |index: usize| u64::from_ne_bytes(all.read_array(8 * index as isize));
+    Ok((0..members)
+        .map(|member| std::array::from_fn(|index| word(member * N + index)))
+        .collect())
+}
+
+#[cold]
+fn no_memory() -> Error {
+    Error::new(Class::NoMem, "no memory is left for a window")
+}
+
+/// Refuses arguments of this member that are wrong.
+fn check(request: &WindowRequest) -> Result<()> {
+    if request.size < 0 {
+        let text = format!(
+            "the window's size is {}; it must not be negative",
+            request.size
+        );
+        return Err(Error::new(Class::Size, text));
+    }
+    if request.disp_unit <= 0 || request.disp_unit > i64::from(i32::MAX) {
+        let text = format!(
+            "the unit of displacements is {}; it must be positive, and fit into an int",
+            request.disp_unit
+        );
+        return Err(Error::new(Class::Disp, text));
+    }
+    if request.flavor == Flavor::Create && request.size > 0 && request.memory.addr(0) == 0 {
+        let text = format!("the window's {} bytes are at a null pointer", request.size);
+        return Err(Error::new(Class::Base, text));
+    }
+    Ok(())
+}
+
+/// Makes a window. Collective.
+pub(super) fn create(comm: &Comm, request: WindowRequest, origin: CallOrigin) -> Result<Window> {
+    if comm.is_inter() {
+        return Err(comm.error(
+            Class::Comm,
+            "is an intercommunicator; windows are made on intracommunicators",
+        ));
+    }
+    // The members have the same errors: one that only one of them sees would leave the others
+    // waiting.
+    let checked = check(&request);
+    let own = comm
+        .create(comm.group(), origin)?
+        .ok_or_else(|| Error::new(Class::Intern, "the communicator of a window has no members"))?;
+    own.set_name("window");
+    let process = own.process();
+    let host_of = |peer| (process.config.node_of)(peer);
+    let contribution = Contribution {
+        size: request.size.max(0) as u64,
+        disp_unit: request.disp_unit.max(0) as u64,
+        address: request.memory.addr(0) as u64,
+        process: std::process::id().into(),
+        host: host_of(process.host.me()).into(),
+        fault: checked.as_ref().err().map_or(0, |error| error.class as u64),
+        flavor: 1 + request.flavor as u64,
+        noncontiguous: hints::is_noncontiguous(&request.info).into(),
+    };
+    let told: Vec<_> = exchange(&own, contribution.to_words(), origin)?
+        .into_iter()
+        .map(Contribution::from_words)
+        .collect();
+    checked?;
+    check_told(&own, &told, &contribution)?;
+    let plan = FilePlan::new(&told, request.flavor, hints::alignment(&request.info))
+        .ok_or_else(|| Error::new(Class::Size, "the window's memory exceeds 64 bits"))?;
+    let memory = share(&own, &told, plan.len, origin)?;
+    build(own, request, &told, &plan, &memory)
+}
+
+/// Refuses what members told, at all of them alike.
+fn check_told(comm: &Comm, told: &[Contribution], mine: &Contribution) -> Result<()> {
+    let find = |what: &dyn Fn(&Contribution) -> bool| told.iter().position(what);
+    if let Some(rank) = find(&|one| one.fault != 0) {
+        let class = Class::try_from(told[rank].fault as i32).unwrap_or(Class::Arg);
+        let text = format!("makes no window: arguments of rank {rank} were refused");
+        return Err(comm.error(class, text));
+    }
+    if let Some(rank) = find(&|one| one.flavor != mine.flavor) {
+        let text = format!("makes no window: rank {rank} calls a function for another kind");
+        return Err(comm.error(Class::Win, text));
+    }
+    if let Some(rank) = find(&|one| one.host != told[0].host) {
+        let (class, text) = match mine.flavor == 1 + Flavor::Shared as u64 {
+            true => (
+                Class::RmaShared,
+                format!("cannot share memory: ranks 0 and {rank} are on different hosts"),
+            ),
+            false => (
+                Class::UnsupportedOperation,
+                format!(
+                    "makes no window: ranks 0 and {rank} are on different hosts, and windows are not implemented between hosts yet"
+                ),
+            ),
+        };
+        return Err(comm.error(class, text));
+    }
+    if told.len() > garonne_sync::window_lock::MEMBERS_MAX {
+        let text = format!("makes no window: it has {} members", told.len());
+        return Err(comm.error(Class::UnsupportedOperation, text));
+    }
+    Ok(())
+}
+
+/// Where everything is in the memory file of a window.
+struct FilePlan {
+    /// Bytes of a control block.
+    control: usize,
+    /// Offset of each member's part; all equal where the library allocates nothing.
+    parts: Vec<usize>,
+    /// Bytes of the file.
+    len: usize,
+}
+
+impl FilePlan {
+    /// `None`: the sum exceeds 64 bits.
+    fn new(told: &[Contribution], flavor: Flavor, align: u64) -> Option<Self> {
+        let control = WindowControl::bytes(told.len());
+        let mut end = u64::try_from(control.checked_mul(told.len())?).ok()?;
+        let allocates = matches!(flavor, Flavor::Allocate | Flavor::Shared);
+        let contiguous = flavor == Flavor::Shared && told.iter().all(|one| one.noncontiguous == 0);
+        let mut parts = Vec::with_capacity(told.len());
+        end = end.checked_next_multiple_of(align.max(PAGE))?;
+        for one in told {
+            if !contiguous {
+                end = end.checked_next_multiple_of(align.max(PAGE))?;
+            }
+            parts.push(usize::try_from(end).ok()?);
+            if allocates {
+                end = end.checked_add(one.size)?;
+            }
+        }
+        let len = end.checked_next_multiple_of(PAGE)?;
+        (len <= i64::MAX as u64).then_some(())?;
+        Some(Self {
+            control,
+            parts,
+            len: usize::try_from(len).ok()?,
+        })
+    }
+}
+
+/// Makes the memory file of `len` bytes, or opens it, and agrees with all members on it.
+fn share(comm: &Comm, told: &[Contribution], len: usize, origin: CallOrigin) -> Result<Segment> {
+    let made = (comm.rank() == 0).then(|| MemoryFile::create(len));
+    let number = match &made {
+        Some(Ok((file, _))) => file.number() as u64 + 1,
+        Some(Err(error)) => 1 << 32 | error.raw_os_error().unwrap_or(0) as u64,
+        None => 0,
+    };
+    let [number] = exchange(comm, [number], origin)?[0];
+    if number >> 32 != 0 || number == 0 {
+        let error = io::Error::from_raw_os_error(number as u32 as i32);
+        let text = format!("makes no window: rank 0 cannot make {len} B of shared memory: {error}");
+        return Err(comm.error(Class::NoMem, text));
+    }
+    let maker = match comm.group().peer(0) {
+        Some(peer) if comm.rank() != 0 => comm.process().host.process_of(peer),
+        _ => None,
+    };
+    let maker = maker.unwrap_or(told[0].process as u32);
+    let (file, opened) = match made {
+        Some(Ok((file, memory))) => (Some(file), Ok(memory)),
+        _ => (None, memory_file::open(maker, number as i32 - 1, len)),
+    };
+    let word = match &opened {
+        Ok(_) => 0,
+        Err(error) => 1 << 32 | error.raw_os_error().unwrap_or(0) as u64,
+    };
+    let words = exchange(comm, [word], origin)?;
+    drop(file);
+    if let Some(rank) = words.iter().position(|[word]| *word != 0) {
+        let error = io::Error::from_raw_os_error(words[rank][0] as u32 as i32);
+        let text = format!(
+            "makes no window: rank {rank} cannot map {len} B of shared memory that rank 0 made: {error}"
+        );
+        return Err(comm.error(Class::NoMem, text));
+    }
+    opened.map_err(|_| no_memory())
+}
+
+/// Makes this member's side.
+fn build(
+    comm: Comm,
+    request: WindowRequest,
+    told: &[Contribution],
+    plan: &FilePlan,
+    memory: &Segment,
+) -> Result<Window> {
+    let (flavor, me) = (request.flavor, comm.rank() as usize);
+    let host = comm.process().host.clone();
+    let members: Option<Vec<Member>> = told
+        .iter()
+        .enumerate()
+        .map(|(rank, one)| {
+            let control = memory.part(rank * plan.control, plan.control);
+            let peer = comm.group().peer(rank as u32)?;
+            let allocated = || memory.part(plan.parts[rank], one.size as usize);
+            Some(Member {
+                size: one.size,
+                disp_unit: one.disp_unit,
+                process: host.process_of(peer).unwrap_or(one.process as u32),
+                control: WindowControl::new(control, told.len())?,
+                memory: match flavor {
+                    Flavor::Allocate | Flavor::Shared => MemberMemory::Mapped(allocated()),
+                    Flavor::Create if rank == me => MemberMemory::Own(request.memory),
+                    Flavor::Create => MemberMemory::Process(one.address),
+                    Flavor::Dynamic => MemberMemory::Attached(Mutex::default()),
+                },
+            })
+        })
+        .collect();
+    let members =
+        members.ok_or_else(|| Error::new(Class::Intern, "the control block of a window"))?;
+    let base = match &members[me].memory {
+        MemberMemory::Mapped(part) => part.ptr(0, 0).expose_provenance(),
+        MemberMemory::Own(memory) => memory.addr(0),
+        MemberMemory::Process(_) | MemberMemory::Attached(_) => 0,
+    };
+    let doorbells = (0..told.len() as u32)
+        .map(|rank| comm.group().peer(rank).and_then(|peer| host.doorbell(peer)))
+        .collect();
+    let window = Window(Arc::new(WindowInner {
+        flavor,
+        epochs: Mutex::new(Epochs::default()),
+        attachments: Mutex::new(Attachments::default()),
+        attrs: Attrs::default(),
+        name: Mutex::default(),
+        errhandler: Mutex::new(comm.process().config.initial_errhandler.clone()),
+        info: hints::of_new(flavor, &request.info),
+        values: PredefinedValues {
+            base,
+            size: AtomicIsize::new(request.size as isize),
+            disp_unit: AtomicI32::new(request.disp_unit as i32),
+            flavor: AtomicI32::new(flavor as i32),
+            model: AtomicI32::new(UNIFIED),
+        },
+        doorbells,
+        handle: AtomicUsize::new(0),
+        members,
+        comm,
+    }));
+    // Nobody accesses a member before that member has the window.
+    window.comm().collective(&Barrier, CallOrigin::default())?;
+    Ok(window)
+}

@@ -1,0 +1,211 @@
+//! Where the memory of a member is, and whether an access stays within it.
+
+use super::attached::AttachedCopy;
+use super::{Flavor, Window};
+use crate::datatype::Datatype;
+use crate::error::{Class, Result};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::{Data, UserMem};
+use garonne_sync::window_control::WindowControl;
+use std::sync::Mutex;
+
+/// What a member knows of another one, or of itself.
+pub(super) struct Member {
+    pub size: u64,
+    pub disp_unit: u64,
+    /// The member's process, as seen from here.
+    pub process: u32,
+    pub control: WindowControl,
+    pub memory: MemberMemory,
+}
+
+/// How the memory of a member is reached.
+pub(super) enum MemberMemory {
+    /// Mapped here.
+    Mapped(Segment),
+    /// Memory that this process's program gave.
+    Own(UserMem),
+    /// At this address of another process.
+    Process(u64),
+    /// Attached to a dynamic window: the list as it was read last.
+    Attached(Mutex<AttachedCopy>),
+}
+
+/// Elements of a datatype in the memory of a target.
+pub(super) struct TargetData {
+    pub data: Data,
+    /// Address of the first element in [`Self::data`].
+    pub mem: UserMem,
+    /// Where the bytes are, for the stripes of accumulates.
+    pub first: u64,
+    pub len: u64,
+    pub place: TargetPlace,
+}
+
+/// Where the memory of a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetPlace {
+    /// This process may load and store it.
+    Here,
+    /// In another process.
+    Process(u32),
+}
+
+/// Bytes that elements reach: from the first, relative to their address, to the end.
+fn reach(datatype: &Datatype, count: u64) -> Option<(i128, i128)> {
+    if count == 0 || datatype.size() == 0 {
+        return None;
+    }
+    let low = i128::from(datatype.true_lb());
+    let high = low + i128::from(datatype.true_extent());
+    let span = i128::from(datatype.extent()) * i128::from(count - 1);
+    Some((low + span.min(0), high + span.max(0)))
+}
+
+impl Window {
+    /// Returns the elements at a displacement of a target's memory.
+    ///
+    /// # Errors
+    /// `Disp` for a negative displacement, `RmaRange` for elements that are not within the memory.
+    pub(super) fn target_data(
+        &self,
+        rank: u32,
+        disp: i64,
+        count: u64,
+        datatype: &Datatype,
+    ) -> Result<TargetData> {
+        let member = &self.0.members[rank as usize];
+        let reach = reach(datatype, count);
+        if self.0.flavor == Flavor::Dynamic {
+            return self.attached_data(rank, disp, (count, datatype), reach);
+        }
+        if disp < 0 {
+            let text = format!("got displacement {disp}; it must not be negative");
+            return Err(self.error(Class::Disp, text));
+        }
+        let offset = i128::from(disp) * i128::from(member.disp_unit);
+        let (low, high) = reach.map_or((offset, offset), |(low, high)| {
+            (offset + low, offset + high)
+        });
+        if reach.is_some() && (low < 0 || high > i128::from(member.size)) {
+            let text = format!(
+                "has {} B at rank {rank}; the access is to bytes {low} to {high} there",
+                member.size
+            );
+            return Err(self.error(Class::RmaRange, text));
+        }
+        let offset = offset as isize;
+        let (mem, place) = match &member.memory {
+            MemberMemory::Mapped(part) => {
+                (part.mem(0, part.len()).offset(offset), TargetPlace::Here)
+            }
+            MemberMemory::Own(mem) => (mem.offset(offset), TargetPlace::Here),
+            MemberMemory::Process(address) => (
+                UserMem::null().offset(*address as isize).offset(offset),
+                TargetPlace::Process(member.process),
+            ),
+            MemberMemory::Attached(_) => return Err(self.no_memory_at(rank, disp)),
+        };
+        Ok(TargetData {
+            data: datatype.data(mem, count)?,
+            mem,
+            first: low as u64,
+            len: (high - low) as u64,
+            place,
+        })
+    }
+
+    /// Does so in a dynamic window, where displacements are addresses.
+    fn attached_data(
+        &self,
+        rank: u32,
+        disp: i64,
+        (count, datatype): (u64, &Datatype),
+        reach: Option<(i128, i128)>,
+    ) -> Result<TargetData> {
+        // Addresses above the half of 64 bits are negative displacements.
+        let at = i128::from(disp as u64);
+        let Some((low, high)) = reach.map(|(low, high)| (at + low, at + high)) else {
+            return Ok(TargetData {
+                data: Data::empty(),
+                mem: UserMem::null(),
+                first: 0,
+                len: 0,
+                place: TargetPlace::Here,
+            });
+        };
+        let (first, end) = match (u64::try_from(low), u64::try_from(high)) {
+            (Ok(first), Ok(end)) => (first, end),
+            _ => return Err(self.no_memory_at(rank, disp)),
+        };
+        let member = &self.0.members[rank as usize];
+        let mem = if rank == self.rank() {
+            self.own_attached(first, end)
+                .map(|(mem, start)| mem.offset((disp as u64).wrapping_sub(start) as isize))
+        } else {
+            self.peer_attaches(rank, first, end)?
+                .then(|| UserMem::null().offset(disp as isize))
+        };
+        let mem = mem.ok_or_else(|| self.no_memory_at(rank, disp))?;
+        Ok(TargetData {
+            data: datatype.data(mem, count)?,
+            mem,
+            first,
+            len: end - first,
+            place: match rank == self.rank() {
+                true => TargetPlace::Here,
+                false => TargetPlace::Process(member.process),
+            },
+        })
+    }
+
+    #[cold]
+    fn no_memory_at(&self, rank: u32, disp: i64) -> crate::error::Error {
+        let text = format!("has no attached memory of rank {rank} for an access at {disp:#x}");
+        self.error(Class::RmaRange, text)
+    }
+
+    /// `MPI_Win_shared_query`: size, unit of displacements and address of a member's memory.
+    /// `None` for `rank` is `MPI_PROC_NULL`: the first member that has memory.
+    ///
+    /// # Errors
+    /// `RmaFlavor` for dynamic windows, `Rank`.
+    pub fn shared_query(&self, rank: i32) -> Result<(u64, u64, usize)> {
+        if self.0.flavor == Flavor::Dynamic {
+            let text = "is dynamic: none of its memory can be asked for";
+            return Err(self.error(Class::RmaFlavor, text));
+        }
+        let member = match self.target(rank)? {
+            Some(rank) => Some(&self.0.members[rank as usize]),
+            None => self.0.members.iter().find(|member| member.size > 0),
+        };
+        let Some(member) = member else {
+            return Ok((0, 1, 0));
+        };
+        Ok(match &member.memory {
+            MemberMemory::Mapped(part) => (
+                member.size,
+                member.disp_unit,
+                part.ptr(0, 0).expose_provenance(),
+            ),
+            MemberMemory::Own(mem) => (member.size, member.disp_unit, mem.addr(0)),
+            // Not shared with this process, which size 0 says.
+            MemberMemory::Process(_) | MemberMemory::Attached(_) => (0, 0, 0),
+        })
+    }
+
+    /// The member that `rank` names; `None` for `MPI_PROC_NULL`.
+    ///
+    /// # Errors
+    /// `Rank`.
+    pub(super) fn target(&self, rank: i32) -> Result<Option<u32>> {
+        match u32::try_from(rank) {
+            Ok(rank) if rank < self.size() => Ok(Some(rank)),
+            _ if rank == crate::PROC_NULL => Ok(None),
+            _ => {
+                let text = format!("has no rank {rank}: it has {} members", self.size());
+                Err(self.error(Class::Rank, text))
+            }
+        }
+    }
+}
