@@ -15,19 +15,24 @@ pub enum PeerCopy {
     Write,
 }
 
-/// Copies the packed stream of one side to that of the other, as far as both reach. Addresses of
-/// `remote` are addresses of process `process`, which the kernel checks; bytes of `remote` are
-/// never touched here.
+/// Copies between the packed stream of `local` and that of `remote` from byte `from` on, as far as
+/// both reach. Addresses of `remote` are addresses of process `process`, which the kernel checks;
+/// bytes of `remote` are never touched here.
 ///
 /// # Errors
 /// What the system says; some bytes may have been copied.
-pub fn copy(process: u32, direction: PeerCopy, local: &Data, remote: &Data) -> Result<()> {
-    let len = local.len.min(remote.len);
+pub fn copy(
+    process: u32,
+    direction: PeerCopy,
+    local: &Data,
+    (remote, from): (&Data, u64),
+) -> Result<()> {
+    let len = local.len.min(remote.len.saturating_sub(from));
     let (mut here, mut there) = (Vec::new(), Vec::new());
     let mut done = 0;
     while done < len {
         let covered = blocks(local, done, len - done, &mut here);
-        blocks(remote, done, covered, &mut there);
+        blocks(remote, from + done, covered, &mut there);
         let moved = move_blocks(process, direction, &here, &there)?;
         if moved == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -95,15 +100,19 @@ mod tests {
             Data::contiguous(here.mem(), 64),
             Data::contiguous(there.mem(), 64),
         );
-        copy(me, PeerCopy::Read, &local, &remote).unwrap();
+        copy(me, PeerCopy::Read, &local, (&remote, 0)).unwrap();
         let mut seen = [0; 64];
         here.mem().read(0, &mut seen);
         assert_eq!(seen, [7; 64]);
         here.mem().write(0, &[9; 64]);
-        copy(me, PeerCopy::Write, &local, &remote).unwrap();
+        copy(me, PeerCopy::Write, &local, (&remote, 0)).unwrap();
         there.mem().read(0, &mut seen);
         assert_eq!(seen, [9; 64]);
+        here.mem().write(0, &[5; 64]);
+        copy(me, PeerCopy::Write, &local, (&remote, 60)).unwrap();
+        there.mem().read(0, &mut seen);
+        assert_eq!((seen[59], seen[60], seen[63]), (9, 5, 5));
         let nowhere = Data::contiguous(UserMem::null().offset(64), 64);
-        assert!(copy(me, PeerCopy::Read, &local, &nowhere).is_err());
+        assert!(copy(me, PeerCopy::Read, &local, (&nowhere, 0)).is_err());
     }
 }

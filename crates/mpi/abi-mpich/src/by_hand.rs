@@ -3,10 +3,13 @@
 #![allow(non_snake_case, reason = "the names are those of the standard")]
 
 use crate::status::Status;
-use crate::wrappers::{STATUSES, native_comm, native_datatype, native_keyval, own_error, own_rank};
+use crate::wrappers::{
+    STATUSES, native_comm, native_datatype, native_keyval, native_win, own_error, own_rank,
+};
 use garonne_bodies::abi::OtherAbi;
 use garonne_bodies::abi::convert::{
     Buf, CallSite, ConstPtr, MPI_Aint, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
+    convert_window_attribute,
 };
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
@@ -29,6 +32,25 @@ pub extern "C-unwind" fn wrap_MPI_Comm_get_attr(
     let (comm, key) = (native_comm(comm), native_keyval(keyval));
     let code = native::wrap_MPI_Comm_get_attr(comm, key, value, flag, site);
     convert_predefined(keyval, value, flag, code)
+}
+
+/// `MPI_WIN_UNIFIED`.
+const UNIFIED: c_int = 2;
+
+/// `MPI_Win_get_attr`.
+pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
+    win: c_int,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+    site: CallSite,
+) -> c_int {
+    let (win, key) = (native_win(win), native_keyval(keyval));
+    let code = native::wrap_MPI_Win_get_attr(win, key, value, flag, site);
+    if code == 0 {
+        convert_window_attribute(key, (value, flag), UNIFIED);
+    }
+    own_error(code)
 }
 
 /// `MPI_Attr_get`.

@@ -3,11 +3,11 @@
 
 #![allow(non_snake_case, reason = "the names are those of MPICH")]
 
-use crate::by_hand::wrap_MPI_Comm_get_attr;
+use crate::by_hand::{wrap_MPI_Comm_get_attr, wrap_MPI_Win_get_attr};
 use crate::handles::Mpich;
 use crate::wrappers::{
     native_errhandler, native_keyval, native_op, native_request, wrap_MPI_Comm_set_attr,
-    wrap_MPI_Type_get_attr, wrap_MPI_Type_set_attr, wrap_MPI_Win_get_attr, wrap_MPI_Win_set_attr,
+    wrap_MPI_Type_get_attr, wrap_MPI_Type_set_attr, wrap_MPI_Win_set_attr,
 };
 use garonne_bodies::abi::Callback;
 use garonne_bodies::abi::convert::{Buf, CallSite, Ptr};

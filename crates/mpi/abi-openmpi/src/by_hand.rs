@@ -12,6 +12,7 @@ use crate::wrappers::{
 use garonne_bodies::abi::convert::{
     Buf, CallSite, ConstPtr, HandleConversion, IntPlace, MPI_Aint, MPI_T_pvar_handle,
     MPI_T_pvar_session, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
+    convert_window_attribute,
 };
 use garonne_bodies::abi::{HandleKind, OtherAbi};
 use garonne_bodies::wrappers as native;
@@ -35,6 +36,25 @@ pub extern "C-unwind" fn wrap_MPI_Comm_get_attr(
     let (comm, key) = (native_comm(comm), native_keyval(keyval));
     let code = native::wrap_MPI_Comm_get_attr(comm, key, value, flag, site);
     convert_predefined(keyval, value, flag, code)
+}
+
+/// `MPI_WIN_UNIFIED`.
+const UNIFIED: c_int = 0;
+
+/// `MPI_Win_get_attr`.
+pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
+    win: usize,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+    site: CallSite,
+) -> c_int {
+    let (win, key) = (native_win(win), native_keyval(keyval));
+    let code = native::wrap_MPI_Win_get_attr(win, key, value, flag, site);
+    if code == 0 {
+        convert_window_attribute(key, (value, flag), UNIFIED);
+    }
+    own_error(code)
 }
 
 /// `MPI_Attr_get`.

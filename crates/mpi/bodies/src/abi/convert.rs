@@ -6,6 +6,7 @@
 //! body has written is converted and stored where the program wants it. This happens before an
 //! error is raised, because an error handler may throw, jump or exit.
 
+use crate::constants::{MPI_WIN_CREATE_FLAVOR, MPI_WIN_FLAVOR_CREATE, MPI_WIN_MODEL};
 use crate::{attr, objects};
 use garonne_mpi::coll::Neighbors;
 use garonne_mpi::datatype::{Combiner, Datatype};
@@ -146,6 +147,30 @@ pub fn convert_attribute(
         && let Ok(native) = place.get()
     {
         place.set_if(attr::converted_value(abi, keyval, native, convert));
+    }
+}
+
+/// Small numbers, whose addresses are values of attributes.
+static NUMBERS: [c_int; 5] = [0, 1, 2, 3, 4];
+
+/// Replaces the address of the kind or the memory model of a window, which a call returned at
+/// `value`, by the address of the number that stands for it in ABIs that count kinds from 1.
+/// `keyval` is a key of the standard ABI; `unified` is the ABI's `MPI_WIN_UNIFIED`.
+pub fn convert_window_attribute(keyval: c_int, (value, flag): (Buf, Ptr<c_int>), unified: c_int) {
+    let place = value.typed::<usize>();
+    let is_found = flag.get().is_ok_and(|found| found != 0);
+    let number = match keyval {
+        MPI_WIN_CREATE_FLAVOR if is_found => {
+            let native = place.get().map(|at| Buf::from_addr(at).typed::<c_int>());
+            let native = native.and_then(Ptr::get).unwrap_or_default();
+            native - MPI_WIN_FLAVOR_CREATE + 1
+        }
+        MPI_WIN_MODEL if is_found => unified,
+        _ => return,
+    };
+    let number = usize::try_from(number).ok().and_then(|at| NUMBERS.get(at));
+    if let Some(number) = number {
+        place.set_if(std::ptr::from_ref(number).expose_provenance());
     }
 }
 

@@ -265,21 +265,35 @@ fn apply_predefined(
     });
 }
 
-/// Applies to `count` elements of a datatype at `dst`, with operands that lie as an array of the
-/// datatype's one kind of elements.
+/// Side of an application whose elements have a derived datatype; those of the other side lie as an
+/// array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DerivedSide {
+    /// The operands.
+    Source,
+    /// The elements that are changed.
+    Target,
+}
+
+/// Applies to `count` elements of a datatype on one side, and an array of the datatype's one kind
+/// of elements on the other side.
 pub(crate) fn apply_leaves(
     op: PredefinedOp,
-    operands: UserMem,
-    (dst, count): (UserMem, u64),
-    datatype: &Datatype,
+    (src, dst): (UserMem, UserMem),
+    (count, datatype): (u64, &Datatype),
+    derived: DerivedSide,
 ) {
     if datatype.is_predefined() {
-        return apply_predefined(op, (operands, dst), count, datatype);
+        return apply_predefined(op, (src, dst), count, datatype);
     }
     let mut taken = 0;
     let _ = datatype.visit_leaves(count, &mut |run| {
-        let from = operands.offset((taken - run.at) as isize);
-        apply_run(op, (from, dst), run);
+        let moved = (taken - run.at) as isize;
+        let operands = match derived {
+            DerivedSide::Source => (src, dst.offset(moved)),
+            DerivedSide::Target => (src.offset(moved), dst),
+        };
+        apply_run(op, operands, run);
         taken += (run.count * run.leaf.extent()) as i64;
         ControlFlow::Continue(())
     });

@@ -8,10 +8,10 @@ use super::Window;
 use super::target::{TargetData, TargetPlace};
 use crate::datatype::basic_type::BasicType;
 use crate::datatype::{Datatype, LeafType};
-use crate::error::{Class, Result};
-use crate::op::{Op, PredefinedOp, apply_leaves};
+use crate::error::{Class, Error, Result};
+use crate::op::{DerivedSide, Op, PredefinedOp, apply_leaves};
 use garonne_sync::peer_memory::{self, PeerCopy};
-use garonne_sync::user::{self, Data, Scratch, UserMem};
+use garonne_sync::user::{self, Data, Packed, Scratch, UserMem};
 
 /// Elements in memory of the origin.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +56,22 @@ pub struct AccumulateArgs<'a> {
     pub op: Op,
 }
 
+/// Bytes of another process's memory that are combined at once: they stay in cache.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Failure to combine elements of another process.
+enum CombineError {
+    NoRoom,
+    Copy(PeerCopy, std::io::Error),
+    Other(Error),
+}
+
+impl From<Error> for CombineError {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
 /// Elements of one predefined datatype, as they lie in an array.
 struct Natural {
     leaf: LeafType,
@@ -64,10 +80,15 @@ struct Natural {
 }
 
 impl Natural {
-    /// Memory for the elements.
-    fn scratch(&self) -> Option<Scratch> {
-        let len = self.leaf.extent().checked_mul(self.count)?;
+    /// Memory for so many elements.
+    fn scratch(&self, count: u64) -> Option<Scratch> {
+        let len = self.leaf.extent().checked_mul(count)?;
         Scratch::new(usize::try_from(len).ok()?)
+    }
+
+    fn data(&self, mem: UserMem, count: u64) -> Result<Data, CombineError> {
+        let data = self.datatype.data(mem, count);
+        data.map_err(CombineError::Other)
     }
 }
 
@@ -143,7 +164,7 @@ impl Window {
                 user::copy(&there.data, here);
             }
             (TargetPlace::Process(process), _) => {
-                peer_memory::copy(process, direction, here, &there.data)
+                peer_memory::copy(process, direction, here, (&there.data, 0))
                     .map_err(|error| self.unreachable(rank, direction, &error))?;
             }
         }
@@ -197,62 +218,111 @@ impl Window {
             return Ok(());
         }
         let natural = self.natural(target.datatype, len)?;
-        let (operands, _kept) = match &args.origin {
-            Some(origin) => self.operands(origin, &natural)?,
-            None => (UserMem::null(), None),
+        if let Some(origin) = &args.origin {
+            self.check_leaf(origin, &natural)?;
+        }
+        let operands = match (op, &args.origin) {
+            (PredefinedOp::NoOp, _) | (_, None) => None,
+            (_, Some(origin)) => Some((origin, origin.data()?)),
         };
         let control = &self.0.members[rank as usize].control;
         let _stripes = control.lock_stripes(self.rank(), there.first, there.len);
-        match there.place {
-            TargetPlace::Here => {
-                if let Some(result) = &result {
-                    user::copy(&there.data, result);
-                }
-                match op {
-                    PredefinedOp::NoOp => {}
-                    PredefinedOp::Replace => {
-                        user::copy(
-                            &natural.datatype.data(operands, natural.count)?,
-                            &there.data,
-                        );
-                    }
-                    _ => apply_leaves(op, operands, (there.mem, target.count), target.datatype),
-                }
-                Ok(())
+        if let Some(result) = &result {
+            self.copy(rank, PeerCopy::Read, result, &there)?;
+        }
+        match (operands, there.place) {
+            (None, _) => Ok(()),
+            (Some((_, data)), _) if op == PredefinedOp::Replace => {
+                self.copy(rank, PeerCopy::Write, &data, &there)
             }
-            TargetPlace::Process(_) => {
-                self.update_afar(rank, op, (operands, &natural), (&there, result.as_ref()))
+            (Some((origin, data)), TargetPlace::Here) => {
+                self.combine_here(op, (origin, &data), (target, &there), &natural)
+            }
+            (Some((origin, data)), TargetPlace::Process(process)) => {
+                let operands = (origin, &data);
+                self.combine_afar(op, operands, (&there.data, process), &natural)
+                    .map_err(|error| match error {
+                        CombineError::NoRoom => self.no_room(),
+                        CombineError::Copy(direction, error) => {
+                            self.unreachable(rank, direction, &error)
+                        }
+                        CombineError::Other(error) => error,
+                    })
             }
         }
     }
 
-    /// Combines in a buffer what was read from another process, and writes it back.
-    fn update_afar(
+    /// Combines operands with elements that this process may load and store.
+    fn combine_here(
         &self,
-        rank: u32,
         op: PredefinedOp,
-        (operands, natural): (UserMem, &Natural),
-        (there, result): (&TargetData, Option<&Data>),
+        (origin, data): (&Part<'_>, &Data),
+        (target, there): (&TargetPart<'_>, &TargetData),
+        natural: &Natural,
     ) -> Result<()> {
-        if op == PredefinedOp::Replace && result.is_none() {
-            let here = natural.datatype.data(operands, natural.count)?;
-            return self.copy(rank, PeerCopy::Write, &here, there);
+        let into = (target.count, target.datatype);
+        if origin.datatype.is_predefined() {
+            let side = DerivedSide::Target;
+            apply_leaves(op, (origin.mem, there.mem), into, side);
+        } else if target.datatype.is_predefined() {
+            let from = (origin.count, origin.datatype);
+            apply_leaves(op, (origin.mem, there.mem), from, DerivedSide::Source);
+        } else {
+            let room = natural
+                .scratch(natural.count)
+                .ok_or_else(|| self.no_room())?;
+            user::copy(data, &natural.datatype.data(room.mem(), natural.count)?);
+            apply_leaves(op, (room.mem(), there.mem), into, DerivedSide::Target);
         }
-        let room = natural.scratch().ok_or_else(|| self.no_room())?;
-        let here = natural.datatype.data(room.mem(), natural.count)?;
-        self.copy(rank, PeerCopy::Read, &here, there)?;
-        if let Some(result) = result {
-            user::copy(&here, result);
-        }
-        match op {
-            PredefinedOp::NoOp => return Ok(()),
-            PredefinedOp::Replace => {
-                let new = natural.datatype.data(operands, natural.count)?;
-                return self.copy(rank, PeerCopy::Write, &new, there);
+        Ok(())
+    }
+
+    /// Combines operands with elements of another process, piece by piece in a buffer.
+    fn combine_afar(
+        &self,
+        op: PredefinedOp,
+        (origin, data): (&Part<'_>, &Data),
+        (there, process): (&Data, u32),
+        natural: &Natural,
+    ) -> std::result::Result<(), CombineError> {
+        let (extent, size) = (natural.leaf.extent(), natural.datatype.size());
+        let is_array = origin.datatype.is_predefined();
+        // What is packed is an array only of elements without padding.
+        let whole = match is_array || extent == size {
+            true => None,
+            false => {
+                let room = natural.scratch(natural.count).ok_or(CombineError::NoRoom)?;
+                user::copy(data, &natural.data(room.mem(), natural.count)?);
+                Some(room)
             }
-            _ => apply_leaves(op, operands, (room.mem(), natural.count), natural.datatype),
+        };
+        let piece = natural.count.min((PIECE_BYTES / extent).max(1));
+        let room = natural.scratch(2 * piece).ok_or(CombineError::NoRoom)?;
+        let packed = room.mem().offset((piece * extent) as isize);
+        let mut done = 0;
+        while done < natural.count {
+            let count = piece.min(natural.count - done);
+            let here = natural.data(room.mem(), count)?;
+            let copy = |direction| {
+                peer_memory::copy(process, direction, &here, (there, done * size))
+                    .map_err(|error| CombineError::Copy(direction, error))
+            };
+            copy(PeerCopy::Read)?;
+            let operands = match &whole {
+                Some(whole) => whole.mem().offset((done * extent) as isize),
+                None if is_array => origin.mem.offset((done * extent) as isize),
+                None => {
+                    let len = (count * size) as usize;
+                    data.pack_to(done * size, Packed::new(packed, len));
+                    packed
+                }
+            };
+            let elements = (count, natural.datatype);
+            apply_leaves(op, (operands, room.mem()), elements, DerivedSide::Target);
+            copy(PeerCopy::Write)?;
+            done += count;
         }
-        self.copy(rank, PeerCopy::Write, &here, there)
+        Ok(())
     }
 
     #[cold]
@@ -284,22 +354,16 @@ impl Window {
         })
     }
 
-    /// Returns the operands as an array, and the memory that is kept for them if they are copied.
-    fn operands(&self, origin: &Part<'_>, natural: &Natural) -> Result<(UserMem, Option<Scratch>)> {
-        if origin.datatype.leaf() != Some(natural.leaf) {
-            let text = format!(
-                "is accessed with {} at the origin and elements of {} at the target",
-                origin.datatype, natural.datatype
-            );
-            return Err(self.error(Class::Type, text));
+    /// Refuses operands of another kind than the elements.
+    fn check_leaf(&self, origin: &Part<'_>, natural: &Natural) -> Result<()> {
+        if origin.datatype.leaf() == Some(natural.leaf) {
+            return Ok(());
         }
-        if origin.datatype.is_predefined() {
-            return Ok((origin.mem, None));
-        }
-        let room = natural.scratch().ok_or_else(|| self.no_room())?;
-        let array = natural.datatype.data(room.mem(), natural.count)?;
-        user::copy(&origin.data()?, &array);
-        Ok((room.mem(), Some(room)))
+        let text = format!(
+            "is accessed with {} at the origin and elements of {} at the target",
+            origin.datatype, natural.datatype
+        );
+        Err(self.error(Class::Type, text))
     }
 
     /// `MPI_Compare_and_swap`.

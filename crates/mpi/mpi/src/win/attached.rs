@@ -170,7 +170,10 @@ impl Window {
                 member.process,
                 PeerCopy::Read,
                 &Data::contiguous(room.mem(), len),
-                &Data::contiguous(window_control::list_memory(&list), len),
+                (
+                    &Data::contiguous(window_control::list_memory(&list), len),
+                    0,
+                ),
             );
             if !member.control.is_attached(list.version) {
                 continue;

@@ -40,7 +40,7 @@ const HINTS: [Hint; 8] = [
         key: "no_locks",
         default: "false",
         accepts: is_bool,
-        changes: false,
+        changes: true,
     },
     Hint {
         key: "accumulate_ordering",
@@ -64,13 +64,13 @@ const HINTS: [Hint; 8] = [
         key: "same_size",
         default: "false",
         accepts: is_bool,
-        changes: false,
+        changes: true,
     },
     Hint {
         key: "same_disp_unit",
         default: "false",
         accepts: is_bool,
-        changes: false,
+        changes: true,
     },
     Hint {
         key: "mpi_minimum_memory_alignment",
@@ -82,7 +82,7 @@ const HINTS: [Hint; 8] = [
         key: NONCONTIG,
         default: "false",
         accepts: is_bool,
-        changes: false,
+        changes: true,
     },
 ];
 

@@ -92,6 +92,8 @@ struct WindowInner {
     /// Communicator of the window alone.
     comm: Comm,
     flavor: Flavor,
+    /// Parts of allocated memory follow each other without gaps.
+    contiguous: bool,
     /// Members by rank, and what this one knows of their memory.
     members: Vec<Member>,
     epochs: Mutex<Epochs>,

@@ -236,6 +236,8 @@ fn check_told(comm: &Comm, told: &[Contribution], mine: &Contribution) -> Result
 struct FilePlan {
     /// Bytes of a control block.
     control: usize,
+    /// Parts follow each other without gaps.
+    contiguous: bool,
     /// Offset of each member's part; all equal where the library allocates nothing.
     parts: Vec<usize>,
     /// Bytes of the file.
@@ -264,6 +266,7 @@ impl FilePlan {
         (len <= i64::MAX as u64).then_some(())?;
         Some(Self {
             control,
+            contiguous,
             parts,
             len: usize::try_from(len).ok()?,
         })
@@ -352,6 +355,7 @@ fn build(
         .collect();
     let window = Window(Arc::new(WindowInner {
         flavor,
+        contiguous: plan.contiguous,
         epochs: Mutex::new(Epochs::default()),
         attachments: Mutex::new(Attachments::default()),
         attrs: Attrs::default(),

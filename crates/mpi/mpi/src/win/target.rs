@@ -183,6 +183,10 @@ impl Window {
             return Ok((0, 1, 0));
         };
         Ok(match &member.memory {
+            // Nobody needs the place of a part that lies between no others.
+            MemberMemory::Mapped(_) if member.size == 0 && !self.0.contiguous => {
+                (0, member.disp_unit, 0)
+            }
             MemberMemory::Mapped(part) => (
                 member.size,
                 member.disp_unit,
