@@ -6,6 +6,8 @@
 #include "check.h"
 
 enum { SLOT = 48, ROUNDS = 120, KINDS = 4, RANKS_MAX = 8 };
+/* Between hosts only the first two kinds exist. */
+static int kinds = KINDS;
 enum { CREATED, ALLOCATED, SHARED, DYNAMIC };
 static const char *const KIND_NAMES[] = {"MPI_Win_create", "MPI_Win_allocate", "MPI_Win_allocate_shared", "MPI_Win_create_dynamic"};
 
@@ -114,22 +116,28 @@ static void make(struct windows *w)
     w->base[DYNAMIC] = calloc(1, (size_t)bytes);
     MPI_Win_create(w->base[CREATED], bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &w->win[CREATED]);
     MPI_Win_allocate(bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &w->base[ALLOCATED], &w->win[ALLOCATED]);
-    MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &w->base[SHARED], &w->win[SHARED]);
+    if (kinds > SHARED)
+        MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &w->base[SHARED], &w->win[SHARED]);
+    for (int kind = 0; kind < kinds && kind < DYNAMIC; kind++)
+        memset(w->base[kind], 0, (size_t)bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (kinds <= DYNAMIC)
+        return;
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &w->win[DYNAMIC]);
     /* Two pieces that touch each other. */
     MPI_Win_attach(w->win[DYNAMIC], w->base[DYNAMIC], 8);
     MPI_Win_attach(w->win[DYNAMIC], w->base[DYNAMIC] + 2, bytes - 8);
     MPI_Get_address(w->base[DYNAMIC], &address);
     MPI_Allgather(&address, 1, MPI_AINT, w->disp[DYNAMIC], 1, MPI_AINT, MPI_COMM_WORLD);
-    for (int kind = 0; kind < KINDS; kind++)
-        memset(w->base[kind], 0, (size_t)bytes);
 }
 
 static void unmake(struct windows *w)
 {
-    MPI_Win_detach(w->win[DYNAMIC], w->base[DYNAMIC]);
-    MPI_Win_detach(w->win[DYNAMIC], w->base[DYNAMIC] + 2);
-    for (int kind = 0; kind < KINDS; kind++)
+    if (kinds > DYNAMIC) {
+        MPI_Win_detach(w->win[DYNAMIC], w->base[DYNAMIC]);
+        MPI_Win_detach(w->win[DYNAMIC], w->base[DYNAMIC] + 2);
+    }
+    for (int kind = 0; kind < kinds; kind++)
         MPI_Win_free(&w->win[kind]);
     free(w->base[CREATED]);
     free(w->base[DYNAMIC]);
@@ -193,7 +201,7 @@ static void random_accesses_do_what_a_sequential_model_does(void)
     MPI_Comm_group(MPI_COMM_WORLD, &all);
     state = 4711;
     for (int round = 0; round < ROUNDS; round++) {
-        int kind = draw(KINDS), sync = draw(SYNCS), op_index = draw(5), n = 1 + draw(SLOT), by_request = draw(2);
+        int kind = draw(kinds), sync = draw(SYNCS), op_index = draw(5), n = 1 + draw(SLOT), by_request = draw(2);
         int buffer[SLOT], got[SLOT], old[SLOT], fetched = -1, one = 1, my_target = 0, mine = 0;
         struct shape my_here = {0}, my_there = {0};
         MPI_Win win = w.win[kind];
@@ -326,7 +334,7 @@ static void an_exclusive_lock_excludes(void)
 {
     long *base;
     MPI_Win win;
-    MPI_Win_allocate_shared(sizeof(long), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_allocate(sizeof(long), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
     *base = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 200; i++) {
@@ -430,11 +438,11 @@ static void attributes_names_and_infos_are_told(void)
 static void wrong_calls_have_their_classes(void)
 {
     int *base, x = 0, y = 0;
-    MPI_Win win, dynamic;
+    MPI_Win win, dynamic = MPI_WIN_NULL;
     MPI_Request request;
     MPI_Group self;
     MPI_Win_allocate(sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
-    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_SELF, &dynamic);
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
     MPI_Win_set_errhandler(dynamic, MPI_ERRORS_RETURN);
     MPI_Comm_group(MPI_COMM_SELF, &self);
@@ -477,9 +485,9 @@ static void wrong_calls_have_their_classes(void)
     CHECK_EQ(MPI_Win_detach(dynamic, &x), MPI_SUCCESS);
     MPI_Aint at;
     MPI_Get_address(&x, &at);
-    MPI_Win_lock(MPI_LOCK_SHARED, check_rank, 0, dynamic);
-    CHECK_CLASS(MPI_Put(&y, 1, MPI_INT, check_rank, at, 1, MPI_INT, dynamic), MPI_ERR_RMA_RANGE);
-    MPI_Win_unlock(check_rank, dynamic);
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, dynamic);
+    CHECK_CLASS(MPI_Put(&y, 1, MPI_INT, 0, at, 1, MPI_INT, dynamic), MPI_ERR_RMA_RANGE);
+    MPI_Win_unlock(0, dynamic);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_free(&dynamic);
     MPI_Win_free(&win);
@@ -502,13 +510,21 @@ static void many_windows_are_made_and_freed(void)
 
 int main(int argc, char **argv)
 {
+    MPI_Comm node;
+    int on_node;
     MPI_Init(&argc, &argv);
     check_begin();
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &on_node);
+    MPI_Comm_free(&node);
+    if (on_node < check_size)
+        kinds = SHARED;
     RUN(random_accesses_do_what_a_sequential_model_does);
     RUN(accumulates_are_atomic_on_all_types);
     RUN(compare_and_swap_takes_turns);
     RUN(an_exclusive_lock_excludes);
-    RUN(parts_of_shared_memory_are_found);
+    if (kinds > SHARED)
+        RUN(parts_of_shared_memory_are_found);
     RUN(attributes_names_and_infos_are_told);
     RUN(wrong_calls_have_their_classes);
     RUN(many_windows_are_made_and_freed);

@@ -20,10 +20,33 @@ const STRIPE_BYTES: u64 = 4096;
 const STRIPE_SPINS: u32 = 200;
 
 const LOCK: usize = 0;
+const TICKETS: usize = LINE;
 const COMPLETED: usize = 2 * LINE;
 const ATTACHED: usize = 3 * LINE;
 const STRIPE: usize = 4 * LINE;
 const POSTED: usize = STRIPE + STRIPES * LINE;
+
+/// Words of a lock that members on several hosts take: all change it by adding, and look.
+///
+/// A member draws a ticket from `Drawn`. A writer has the lock when `Written` has reached its
+/// ticket, a reader when `Read` has. A reader that begins adds to `Read`, so that the next reader
+/// begins; when it ends it adds to `Written`. A writer that ends adds to both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketWord {
+    /// Tickets drawn.
+    Drawn,
+    /// Tickets that are over.
+    Written,
+    /// Tickets that are over or of readers that began.
+    Read,
+}
+
+impl TicketWord {
+    /// Offset of the word, of 64 bits, in a control block.
+    pub fn offset(self) -> usize {
+        TICKETS + 8 * self as usize
+    }
+}
 
 /// Place of a member's list of attached memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +96,43 @@ impl WindowControl {
         }
     }
 
+    /// Returns a word of the lock for members on several hosts.
+    pub fn ticket(&self, word: TicketWord) -> &AtomicU64 {
+        self.memory.atomic_u64(word.offset())
+    }
+
+    /// Returns the memory of the block, to be registered. The view does not keep it alive.
+    pub fn mem(&self) -> UserMem {
+        self.memory.mem(0, self.memory.len())
+    }
+
+    /// Offset of [`Self::posted`] in a block, of 32 bits.
+    pub fn posted_offset(target: u32) -> usize {
+        POSTED + 4 * target as usize
+    }
+
+    /// Offset of [`Self::completed`] in a block, of 32 bits.
+    pub fn completed_offset() -> usize {
+        COMPLETED
+    }
+
+    /// Offset of a stripe in a block, of 32 bits. A free stripe is 0, a taken one 1 plus the rank
+    /// of its holder.
+    pub fn stripe_offset(index: u32) -> usize {
+        STRIPE + index as usize * LINE
+    }
+
+    /// Returns the stripes of `len` bytes from `at` on, as bits.
+    #[inline]
+    pub fn stripes_of(at: u64, len: u64) -> u64 {
+        let first = at / STRIPE_BYTES;
+        let last = (at.saturating_add(len.max(1)) - 1) / STRIPE_BYTES;
+        match last - first {
+            more if more >= STRIPES as u64 - 1 => u64::MAX,
+            more => (u64::MAX >> (63 - more)).rotate_left((first % STRIPES as u64) as u32),
+        }
+    }
+
     /// Returns the count of posts by which member `target` opened its memory to this one.
     pub fn posted(&self, target: u32) -> &AtomicU32 {
         let index = (target as usize).min(self.members.saturating_sub(1));
@@ -84,25 +144,19 @@ impl WindowControl {
         self.memory.atomic_u32(COMPLETED)
     }
 
-    /// Takes the stripes of `len` bytes from `at` on, for the process of member `me`. All
-    /// accumulates on these bytes hold them, whoever executes these.
+    /// Takes stripes, given as bits, for the process of member `me`. All accumulates on their bytes
+    /// hold them, whoever executes these. Calls `idle` again and again while others hold one.
     #[inline]
-    pub fn lock_stripes(&self, me: u32, at: u64, len: u64) -> StripeGuard<'_> {
-        let first = at / STRIPE_BYTES;
-        let last = (at.saturating_add(len.max(1)) - 1) / STRIPE_BYTES;
-        let wanted = match last - first {
-            more if more >= STRIPES as u64 - 1 => u64::MAX,
-            more => (u64::MAX >> (63 - more)).rotate_left((first % STRIPES as u64) as u32),
-        };
+    pub fn lock_stripes(&self, me: u32, stripes: u64, mut idle: impl FnMut()) -> StripeGuard<'_> {
         // In ascending order, so that nobody waits for each other.
-        let mut rest = wanted;
+        let mut rest = stripes;
         while rest != 0 {
-            self.lock_stripe(rest.trailing_zeros() as usize, me + 1);
+            self.lock_stripe(rest.trailing_zeros() as usize, me + 1, &mut idle);
             rest &= rest - 1;
         }
         StripeGuard {
             control: self,
-            stripes: wanted,
+            stripes,
         }
     }
 
@@ -110,7 +164,7 @@ impl WindowControl {
         self.memory.atomic_u32(STRIPE + index * LINE)
     }
 
-    fn lock_stripe(&self, index: usize, holder: u32) {
+    fn lock_stripe(&self, index: usize, holder: u32, idle: &mut impl FnMut()) {
         let word = self.stripe(index);
         let mut looks = 0u32;
         // Acquire: what holders before wrote. SYNC(window-stripe).
@@ -122,7 +176,10 @@ impl WindowControl {
             match looks < STRIPE_SPINS {
                 true => std::hint::spin_loop(),
                 // Its holder may need this core.
-                false => std::thread::yield_now(),
+                false => {
+                    idle();
+                    std::thread::yield_now();
+                }
             }
         }
     }
@@ -223,12 +280,13 @@ mod tests {
             ((u64::MAX - 8, 100), vec![63]),
         ];
         for ((at, len), want) in cases {
-            let guard = control.lock_stripes(1, at, len);
+            let guard = control.lock_stripes(1, WindowControl::stripes_of(at, len), || ());
             assert_eq!(taken(&control), want, "{len} bytes at {at}");
             drop(guard);
             assert_eq!(taken(&control), []);
         }
-        let guard = control.lock_stripes(1, 4096, 1 << 30);
+        let all = WindowControl::stripes_of(4096, 1 << 30);
+        let guard = control.lock_stripes(1, all, || ());
         assert_eq!(taken(&control).len(), STRIPES);
         drop(guard);
     }

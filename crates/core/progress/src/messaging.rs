@@ -19,6 +19,7 @@ use garonne_engine::observe::completion_events;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_engine::observe::events::{ExternalWait, PendingOperation, SentMessage};
 use garonne_engine::observe::tracer::OperationTracer;
+use garonne_engine::one_sided::{AtomicArgs, RegionKey, RegionMemory, SwapArgs};
 use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor};
 use garonne_sync::shm::Segment;
@@ -290,6 +291,67 @@ pub trait NodeShared {
     fn note_external_wait(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
+/// An access to a registered region of a peer.
+#[derive(Clone, Debug)]
+pub enum RegionCall {
+    /// Fills data from the region.
+    Get {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Memory that is filled.
+        data: Data,
+    },
+    /// Writes data to the region.
+    Put {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Bytes that are written.
+        data: Data,
+    },
+    /// Updates elements.
+    Atomic(AtomicArgs),
+    /// Compares and swaps an element.
+    Swap(SwapArgs),
+}
+
+/// Memory that processes register for each other, also between hosts
+/// ([`garonne_engine::one_sided`]). A host without it refuses.
+pub trait RegionMessaging {
+    /// Opens memory to all peers until `deregister_region`.
+    ///
+    /// # Errors
+    /// `Resource`; `Misuse` where this is not possible.
+    fn register_region(&self, memory: RegionMemory) -> Result<RegionKey, Error> {
+        let _ = memory;
+        Err(NO_REGIONS)
+    }
+
+    /// Closes a region of this process. The memory may be freed when the operation is over.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale key.
+    fn deregister_region(&self, key: &RegionKey) -> Result<StartOutcome, Error> {
+        let _ = key;
+        Err(NO_REGIONS)
+    }
+
+    /// Starts an access to a region of `peer`. It is over when it is done there.
+    ///
+    /// # Errors
+    /// `Misuse` for an access that the key does not allow, `Peer`, `Resource`.
+    fn access_region(
+        &self,
+        peer: Peer,
+        key: &RegionKey,
+        call: RegionCall,
+    ) -> Result<StartOutcome, Error> {
+        let _ = (peer, key, call);
+        Err(NO_REGIONS)
+    }
+}
+
+const NO_REGIONS: Error = Error::Misuse("this rank cannot register memory");
+
 /// The shortest ways for small messages, and receives that need no object. A host without them
 /// keeps the defaults.
 pub trait FastMessaging {
@@ -496,6 +558,7 @@ pub trait Messaging:
     + CommunicatorSupport
     + Diagnosis
     + NodeShared
+    + RegionMessaging
     + MessageAudit
     + std::marker::Send
     + Sync

@@ -15,7 +15,7 @@ use crate::locked_engine::LockedEngine;
 use crate::locked_engine::other_shards::ShardSet;
 use crate::messaging::{
     AnyOfWaiter, BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging,
-    NodeShared, Stepper, WaitTarget, Waiting, current_waiter,
+    NodeShared, RegionCall, RegionMessaging, Stepper, WaitTarget, Waiting, current_waiter,
 };
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SHARDS_MAX, SendArgs,
@@ -27,6 +27,7 @@ use garonne_engine::fast::send::FastSend;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_engine::observe::events::{ExternalWait, PendingOperation, SentMessage};
 use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};
+use garonne_engine::one_sided::{RegionKey, RegionMemory};
 use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor, Transport};
 use garonne_sync::shm::Segment;
@@ -586,6 +587,25 @@ where
         known.fold(ContextsInUse::default(), |all, host| {
             all.and(host.contexts_in_use())
         })
+    }
+}
+
+impl<R: Transport + std::marker::Send, S: Environment> RegionMessaging for ShardedEngine<R, S> {
+    fn register_region(&self, memory: RegionMemory) -> Result<RegionKey, Error> {
+        self.first.register_region(memory)
+    }
+
+    fn deregister_region(&self, key: &RegionKey) -> Result<StartOutcome, Error> {
+        self.first.deregister_region(key)
+    }
+
+    fn access_region(
+        &self,
+        peer: Peer,
+        key: &RegionKey,
+        call: RegionCall,
+    ) -> Result<StartOutcome, Error> {
+        self.first.access_region(peer, key, call)
     }
 }
 

@@ -11,8 +11,8 @@ use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Environment;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{
-    BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging, NodeShared, Stepper,
-    Waiting,
+    BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging, NodeShared,
+    RegionMessaging, Stepper, Waiting,
 };
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, UserMem};
@@ -122,6 +122,8 @@ fn deliver(state: &mut NaiveState, to: Peer, parcel: NaiveMessage, data: &Data) 
 }
 
 impl NodeShared for NaiveHost {}
+
+impl RegionMessaging for NaiveHost {}
 
 impl MessageAudit for NaiveHost {}
 

@@ -3,9 +3,10 @@
 
 use super::{LockedEngine, lock};
 use crate::environment::Environment;
-use crate::messaging::NodeShared;
-use garonne_engine::api::{ContextId, Error, Peer};
+use crate::messaging::{NodeShared, RegionCall, RegionMessaging};
+use garonne_engine::api::{ContextId, Error, Peer, StartOutcome};
 use garonne_engine::observe::events::ExternalWait;
+use garonne_engine::one_sided::{RegionKey, RegionMemory};
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
     BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
@@ -71,5 +72,33 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
 
     fn note_external_wait(&self, _context: ContextId, meeting: Option<ExternalWait>) {
         lock(&self.external_waits).set(meeting);
+    }
+}
+
+impl<R: Transport + Send, S: Environment> RegionMessaging for LockedEngine<R, S> {
+    fn register_region(&self, memory: RegionMemory) -> Result<RegionKey, Error> {
+        self.with(|engine| engine.one_sided().register_region(memory))
+    }
+
+    fn deregister_region(&self, key: &RegionKey) -> Result<StartOutcome, Error> {
+        self.with(|engine| engine.one_sided().deregister_region(key))
+    }
+
+    fn access_region(
+        &self,
+        peer: Peer,
+        key: &RegionKey,
+        call: RegionCall,
+    ) -> Result<StartOutcome, Error> {
+        self.with(|engine| {
+            let mut calls = engine.one_sided();
+            let region = calls.open_region(peer, key)?;
+            match call {
+                RegionCall::Get { offset, data } => calls.get(&region, offset, data),
+                RegionCall::Put { offset, data } => calls.put(&region, offset, data),
+                RegionCall::Atomic(args) => calls.atomic(&region, args),
+                RegionCall::Swap(args) => calls.compare_and_swap(&region, args),
+            }
+        })
     }
 }

@@ -8,7 +8,7 @@ use super::Window;
 use super::target::{TargetData, TargetPlace};
 use crate::datatype::basic_type::BasicType;
 use crate::datatype::{Datatype, LeafType};
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Result};
 use crate::op::{DerivedSide, Op, PredefinedOp, apply_leaves};
 use garonne_sync::peer_memory::{self, PeerCopy};
 use garonne_sync::user::{self, Data, Packed, Scratch, UserMem};
@@ -59,19 +59,6 @@ pub struct AccumulateArgs<'a> {
 /// Bytes of another process's memory that are combined at once: they stay in cache.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// Failure to combine elements of another process.
-enum CombineError {
-    NoRoom,
-    Copy(PeerCopy, std::io::Error),
-    Other(Error),
-}
-
-impl From<Error> for CombineError {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
 /// Elements of one predefined datatype, as they lie in an array.
 struct Natural {
     leaf: LeafType,
@@ -86,9 +73,8 @@ impl Natural {
         Scratch::new(usize::try_from(len).ok()?)
     }
 
-    fn data(&self, mem: UserMem, count: u64) -> Result<Data, CombineError> {
-        let data = self.datatype.data(mem, count);
-        data.map_err(CombineError::Other)
+    fn data(&self, mem: UserMem, count: u64) -> Result<Data> {
+        self.datatype.data(mem, count)
     }
 }
 
@@ -159,16 +145,33 @@ impl Window {
         match (there.place, direction) {
             (TargetPlace::Here, PeerCopy::Write) => {
                 user::copy(here, &there.data);
+                Ok(())
             }
             (TargetPlace::Here, PeerCopy::Read) => {
                 user::copy(&there.data, here);
+                Ok(())
             }
-            (TargetPlace::Process(process), _) => {
-                peer_memory::copy(process, direction, here, (&there.data, 0))
-                    .map_err(|error| self.unreachable(rank, direction, &error))?;
-            }
+            _ => self.copy_afar(rank, direction, here, (there, 0)),
         }
-        Ok(())
+    }
+
+    /// Copies between `here` and the packed bytes of `there` from `from` on, which are not mapped
+    /// here.
+    fn copy_afar(
+        &self,
+        rank: u32,
+        direction: PeerCopy,
+        here: &Data,
+        (there, from): (&TargetData, u64),
+    ) -> Result<()> {
+        match &there.place {
+            TargetPlace::Here => Ok(()),
+            TargetPlace::Process(process) => {
+                peer_memory::copy(*process, direction, here, (&there.data, from))
+                    .map_err(|error| self.unreachable(rank, direction, &error))
+            }
+            TargetPlace::Far(region) => self.copy_far(region, direction, here, (&there.data, from)),
+        }
     }
 
     #[cold]
@@ -225,8 +228,7 @@ impl Window {
             (PredefinedOp::NoOp, _) | (_, None) => None,
             (_, Some(origin)) => Some((origin, origin.data()?)),
         };
-        let control = &self.0.members[rank as usize].control;
-        let _stripes = control.lock_stripes(self.rank(), there.first, there.len);
+        let _stripes = self.hold_stripes(rank, there.first, there.len)?;
         if let Some(result) = &result {
             self.copy(rank, PeerCopy::Read, result, &there)?;
         }
@@ -238,16 +240,8 @@ impl Window {
             (Some((origin, data)), TargetPlace::Here) => {
                 self.combine_here(op, (origin, &data), (target, &there), &natural)
             }
-            (Some((origin, data)), TargetPlace::Process(process)) => {
-                let operands = (origin, &data);
-                self.combine_afar(op, operands, (&there.data, process), &natural)
-                    .map_err(|error| match error {
-                        CombineError::NoRoom => self.no_room(),
-                        CombineError::Copy(direction, error) => {
-                            self.unreachable(rank, direction, &error)
-                        }
-                        CombineError::Other(error) => error,
-                    })
+            (Some((origin, data)), TargetPlace::Process(_) | TargetPlace::Far(_)) => {
+                self.combine_afar(op, (origin, &data), (rank, &there), &natural)
             }
         }
     }
@@ -282,31 +276,30 @@ impl Window {
         &self,
         op: PredefinedOp,
         (origin, data): (&Part<'_>, &Data),
-        (there, process): (&Data, u32),
+        (rank, there): (u32, &TargetData),
         natural: &Natural,
-    ) -> std::result::Result<(), CombineError> {
+    ) -> Result<()> {
         let (extent, size) = (natural.leaf.extent(), natural.datatype.size());
         let is_array = origin.datatype.is_predefined();
         // What is packed is an array only of elements without padding.
         let whole = match is_array || extent == size {
             true => None,
             false => {
-                let room = natural.scratch(natural.count).ok_or(CombineError::NoRoom)?;
+                let room = natural
+                    .scratch(natural.count)
+                    .ok_or_else(|| self.no_room())?;
                 user::copy(data, &natural.data(room.mem(), natural.count)?);
                 Some(room)
             }
         };
         let piece = natural.count.min((PIECE_BYTES / extent).max(1));
-        let room = natural.scratch(2 * piece).ok_or(CombineError::NoRoom)?;
+        let room = natural.scratch(2 * piece).ok_or_else(|| self.no_room())?;
         let packed = room.mem().offset((piece * extent) as isize);
         let mut done = 0;
         while done < natural.count {
             let count = piece.min(natural.count - done);
             let here = natural.data(room.mem(), count)?;
-            let copy = |direction| {
-                peer_memory::copy(process, direction, &here, (there, done * size))
-                    .map_err(|error| CombineError::Copy(direction, error))
-            };
+            let copy = |direction| self.copy_afar(rank, direction, &here, (there, done * size));
             copy(PeerCopy::Read)?;
             let operands = match &whole {
                 Some(whole) => whole.mem().offset((done * extent) as isize),
@@ -326,7 +319,7 @@ impl Window {
     }
 
     #[cold]
-    fn no_room(&self) -> crate::error::Error {
+    pub(super) fn no_room(&self) -> crate::error::Error {
         self.error(Class::NoMem, "has no memory left for an accumulate")
     }
 
@@ -392,8 +385,7 @@ impl Window {
         compare.read(0, want);
         let room = Scratch::new(16).ok_or_else(|| self.no_room())?;
         let here = Data::contiguous(room.mem(), size);
-        let control = &self.0.members[rank as usize].control;
-        let _stripes = control.lock_stripes(self.rank(), there.first, there.len);
+        let _stripes = self.hold_stripes(rank, there.first, there.len)?;
         self.copy(rank, PeerCopy::Read, &here, &there)?;
         room.mem().read(0, old);
         if old == want {

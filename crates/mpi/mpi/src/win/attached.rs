@@ -4,7 +4,7 @@
 //! control block says where the list is, and how often it changed. Origins read the list by
 //! themselves, and read it again only after a change.
 
-use super::target::MemberMemory;
+use super::target::{MemberControl, MemberMemory};
 use super::{Flavor, Window};
 use crate::error::{Class, Result};
 use garonne_sync::mutex::lock;
@@ -123,7 +123,7 @@ impl Window {
     }
 
     fn publish(&self, own: &mut Attachments) -> Result<()> {
-        let control = &self.0.members[self.rank() as usize].control;
+        let control = self.own_control();
         control.begin_attached();
         let written = own.write();
         let (address, entries) = written.unwrap_or_default();
@@ -145,13 +145,15 @@ impl Window {
     /// `Other` where the member's memory cannot be read.
     pub(super) fn peer_attaches(&self, rank: u32, first: u64, end: u64) -> Result<bool> {
         let member = &self.0.members[rank as usize];
-        let MemberMemory::Attached(copy) = &member.memory else {
+        let (MemberMemory::Attached(copy), MemberControl::Here(control)) =
+            (&member.memory, &member.control)
+        else {
             return Ok(false);
         };
         let mut copy = lock(copy);
         let mut failure = None;
         for _ in 0..READS {
-            let Some(list) = member.control.attached() else {
+            let Some(list) = control.attached() else {
                 std::thread::yield_now();
                 continue;
             };
@@ -175,7 +177,7 @@ impl Window {
                     0,
                 ),
             );
-            if !member.control.is_attached(list.version) {
+            if !control.is_attached(list.version) {
                 continue;
             }
             if let Err(error) = read {

@@ -5,11 +5,13 @@
 //! blocks of others, and rings their doorbells. Nobody answers.
 
 use super::Window;
+use super::target::MemberControl;
 use crate::coll::Barrier;
 use crate::error::{Class, Result};
 use crate::group::Group;
 use garonne_engine::api::CallOrigin;
 use garonne_sync::mutex::lock;
+use garonne_sync::window_control::WindowControl;
 use garonne_sync::window_lock::LockMode;
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
@@ -183,8 +185,17 @@ impl Window {
 
     /// Waits for memory that other members write.
     fn wait(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+        let host = &self.comm().process().host;
+        if !self.0.one_host {
+            // What members on other hosts change rings for nobody.
+            while !come() {
+                host.progress();
+                std::thread::yield_now();
+            }
+            return;
+        }
         let mut over = false;
-        self.comm().process().host.wait_for_memory(&mut || {
+        host.wait_for_memory(&mut || {
             over = over || come();
             over
         });
@@ -231,10 +242,11 @@ impl Window {
         }
         let me = self.rank();
         for origin in origins {
-            let control = &self.0.members[origin as usize].control;
             // Release: what this process stored in its memory. SYNC(window-post).
-            control.posted(me).fetch_add(1, Ordering::Release);
-            self.ring(origin);
+            let post = |control: &WindowControl| {
+                control.posted(me).fetch_add(1, Ordering::Release);
+            };
+            self.count_up(origin, post, WindowControl::posted_offset(me))?;
         }
         Ok(())
     }
@@ -264,7 +276,7 @@ impl Window {
             };
             targets.iter().map(count).collect()
         };
-        let control = &self.0.members[self.rank() as usize].control;
+        let control = self.own_control();
         for (target, posts) in awaited {
             // Acquire: what the target stored in its memory. SYNC(window-post).
             let has_posted = move || {
@@ -289,10 +301,11 @@ impl Window {
             return Err(self.wrong_epoch(text));
         };
         for target in targets {
-            let control = &self.0.members[target as usize].control;
             // Release: what this process wrote to the target. SYNC(window-complete).
-            control.completed().fetch_add(1, Ordering::Release);
-            self.ring(target);
+            let complete = |control: &WindowControl| {
+                control.completed().fetch_add(1, Ordering::Release);
+            };
+            self.count_up(target, complete, WindowControl::completed_offset())?;
         }
         Ok(())
     }
@@ -307,7 +320,7 @@ impl Window {
     }
 
     fn has_completed(&self, awaited: u32) -> bool {
-        let control = &self.0.members[self.rank() as usize].control;
+        let control = self.own_control();
         // Acquire: what origins wrote to this process. SYNC(window-complete).
         let seen = control.completed().load(Ordering::Acquire);
         seen.wrapping_sub(awaited) <= u32::MAX / 2
@@ -369,24 +382,32 @@ impl Window {
             epochs.locks.insert(rank, held);
         }
         if let (Some(target), Some(mode)) = (target, held) {
-            self.acquire(target, mode);
+            self.acquire(target, mode)?;
         }
         Ok(())
     }
 
-    fn acquire(&self, target: u32, mode: LockMode) {
-        let lock = self.0.members[target as usize].control.lock();
-        let me = self.rank() as u16;
-        if lock.try_acquire(me, mode) {
-            return;
+    fn acquire(&self, target: u32, mode: LockMode) -> Result<()> {
+        let control = match &self.0.members[target as usize].control {
+            MemberControl::Here(control) if self.0.one_host => control,
+            _ => return self.acquire_by_ticket(target, mode),
+        };
+        let (lock, me) = (control.lock(), self.rank() as u16);
+        if !lock.try_acquire(me, mode) {
+            lock.enqueue(me, mode);
+            self.wait(&mut || lock.poll(me, mode));
         }
-        lock.enqueue(me, mode);
-        self.wait(&mut || lock.poll(me, mode));
+        Ok(())
     }
 
-    fn release(&self, target: u32, mode: LockMode) {
-        let lock = self.0.members[target as usize].control.lock();
+    fn release(&self, target: u32, mode: LockMode) -> Result<()> {
+        let control = match &self.0.members[target as usize].control {
+            MemberControl::Here(control) if self.0.one_host => control,
+            _ => return self.release_by_ticket(target, mode),
+        };
+        let lock = control.lock();
         lock.release(self.rank() as u16, mode, |member| self.ring(member.into()));
+        Ok(())
     }
 
     /// `MPI_Win_unlock`.
@@ -401,7 +422,7 @@ impl Window {
             )));
         };
         if let (Some(target), Some(mode)) = (target, held) {
-            self.release(target, mode);
+            self.release(target, mode)?;
         }
         Ok(())
     }
@@ -425,7 +446,7 @@ impl Window {
             epochs.all = Some(held);
         }
         if let Some(mode) = held {
-            (0..self.size()).for_each(|target| self.acquire(target, mode));
+            (0..self.size()).try_for_each(|target| self.acquire(target, mode))?;
         }
         Ok(())
     }
@@ -440,7 +461,7 @@ impl Window {
             return Err(self.wrong_epoch(text));
         };
         if let Some(mode) = held {
-            (0..self.size()).for_each(|target| self.release(target, mode));
+            (0..self.size()).try_for_each(|target| self.release(target, mode))?;
         }
         Ok(())
     }

@@ -8,13 +8,15 @@
 //! - `epochs`: fence, post and start, locks.
 //! - `access`: put, get and accumulates; `target`: where the memory of a target is.
 //! - `attached`: memory of dynamic windows.
+//! - `far`: accesses to other hosts, by the engine's one-sided calls.
 //! - `hints`: infos.
 //!
-//! A near operation is over when its call returns. So a flush is a fence of memory.
+//! An access is over when its call returns. So a flush is a fence of memory.
 
 mod access;
 mod attached;
 mod epochs;
+mod far;
 mod hints;
 mod setup;
 mod target;
@@ -33,9 +35,11 @@ use crate::info::Info;
 use attached::Attachments;
 use epochs::Epochs;
 use garonne_engine::api::CallOrigin;
+use garonne_engine::one_sided::RegionKey;
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::mutex::lock;
 use garonne_sync::shm::Segment;
+use garonne_sync::window_control::WindowControl;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use target::Member;
@@ -94,10 +98,15 @@ struct WindowInner {
     flavor: Flavor,
     /// Parts of allocated memory follow each other without gaps.
     contiguous: bool,
+    /// All members are on this host.
+    one_host: bool,
+    /// Regions of this member that members on other hosts access.
+    regions: Vec<RegionKey>,
     /// Members by rank, and what this one knows of their memory.
     members: Vec<Member>,
     epochs: Mutex<Epochs>,
     attachments: Mutex<Attachments>,
+    own_control: WindowControl,
     attrs: Attrs,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,
@@ -135,7 +144,8 @@ impl Window {
     pub fn free(&self, origin: CallOrigin) -> Result<()> {
         self.check_closed("MPI_Win_free")?;
         self.0.attrs.delete_all(self.handle())?;
-        self.0.comm.collective(&Barrier, origin)
+        self.0.comm.collective(&Barrier, origin)?;
+        self.close_regions()
     }
 
     /// This process's rank in the window's group.
@@ -262,6 +272,11 @@ impl Window {
             WindowKey::CreateFlavor => address(&values.flavor),
             WindowKey::Model => address(&values.model),
         }
+    }
+
+    /// Control block of this member.
+    fn own_control(&self) -> &WindowControl {
+        &self.0.own_control
     }
 
     /// Rings for a member that may sleep until what was just written.

@@ -1,14 +1,15 @@
 //! How the members of a window make the memory that they share.
 //!
-//! Each tells the others what it brings. The first member of the host makes one memory file, with
-//! the control blocks of all members and their parts of what the library allocates. The others
-//! open it. At the end all agree on whether that worked, so that a window exists at all members or
+//! Each tells the others what it brings. The first member of a host makes one memory file, with
+//! the control blocks of the host's members and their parts of what the library allocates. The
+//! others open it. For members on other hosts each registers its control block and its memory with
+//! the engine. At the end all agree on whether that worked, so that a window exists at all members or
 //! at none.
 
 use super::attached::Attachments;
 use super::epochs::Epochs;
 use super::hints;
-use super::target::{Member, MemberMemory};
+use super::target::{FarRegion, Member, MemberControl, MemberMemory};
 use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
 use crate::attr::Attrs;
 use crate::coll::{Allgather, Barrier, Elements};
@@ -17,6 +18,7 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::info::Info;
 use garonne_engine::api::CallOrigin;
+use garonne_engine::one_sided::{AccessRights, RegionKey, RegionMemory};
 use garonne_sync::memory_file::{self, MemoryFile};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
@@ -192,10 +194,11 @@ pub(super) fn create(comm: &Comm, request: WindowRequest, origin: CallOrigin) ->
         .collect();
     checked?;
     check_told(&own, &told, &contribution)?;
-    let plan = FilePlan::new(&told, request.flavor, hints::alignment(&request.info))
+    let align = hints::alignment(&request.info);
+    let plan = FilePlan::new(&told, contribution.host, request.flavor, align)
         .ok_or_else(|| Error::new(Class::Size, "the window's memory exceeds 64 bits"))?;
-    let memory = share(&own, &told, plan.len, origin)?;
-    build(own, request, &told, &plan, &memory)
+    let memory = share(&own, &told, &plan, origin)?;
+    build(own, request, &told, (&plan, &memory), origin)
 }
 
 /// Refuses what members told, at all of them alike.
@@ -211,19 +214,17 @@ fn check_told(comm: &Comm, told: &[Contribution], mine: &Contribution) -> Result
         return Err(comm.error(Class::Win, text));
     }
     if let Some(rank) = find(&|one| one.host != told[0].host) {
-        let (class, text) = match mine.flavor == 1 + Flavor::Shared as u64 {
-            true => (
-                Class::RmaShared,
-                format!("cannot share memory: ranks 0 and {rank} are on different hosts"),
-            ),
-            false => (
-                Class::UnsupportedOperation,
-                format!(
-                    "makes no window: ranks 0 and {rank} are on different hosts, and windows are not implemented between hosts yet"
-                ),
-            ),
-        };
-        return Err(comm.error(class, text));
+        let hosts = format!("ranks 0 and {rank} are on different hosts");
+        if mine.flavor == 1 + Flavor::Shared as u64 {
+            let text = format!("cannot share memory: {hosts}");
+            return Err(comm.error(Class::RmaShared, text));
+        }
+        if mine.flavor == 1 + Flavor::Dynamic as u64 {
+            let text = format!(
+                "makes no window: {hosts}, and dynamic windows are not implemented between hosts yet"
+            );
+            return Err(comm.error(Class::UnsupportedOperation, text));
+        }
     }
     if told.len() > garonne_sync::window_lock::MEMBERS_MAX {
         let text = format!("makes no window: it has {} members", told.len());
@@ -232,32 +233,44 @@ fn check_told(comm: &Comm, told: &[Contribution], mine: &Contribution) -> Result
     Ok(())
 }
 
-/// Where everything is in the memory file of a window.
+/// Where everything is in the memory file of a window on one host.
 struct FilePlan {
     /// Bytes of a control block.
     control: usize,
     /// Parts follow each other without gaps.
     contiguous: bool,
-    /// Offset of each member's part; all equal where the library allocates nothing.
-    parts: Vec<usize>,
+    /// First member on the host: it makes the file.
+    first: usize,
+    /// All members are on the host.
+    one_host: bool,
+    /// Offsets of each member's control block and part; `None` for members on other hosts. Parts
+    /// are empty where the library allocates nothing.
+    places: Vec<Option<(usize, usize)>>,
     /// Bytes of the file.
     len: usize,
 }
 
 impl FilePlan {
     /// `None`: the sum exceeds 64 bits.
-    fn new(told: &[Contribution], flavor: Flavor, align: u64) -> Option<Self> {
+    fn new(told: &[Contribution], host: u64, flavor: Flavor, align: u64) -> Option<Self> {
         let control = WindowControl::bytes(told.len());
-        let mut end = u64::try_from(control.checked_mul(told.len())?).ok()?;
+        let is_here = |one: &&Contribution| one.host == host;
+        let here = told.iter().filter(is_here).count();
+        let mut end = u64::try_from(control.checked_mul(here)?).ok()?;
         let allocates = matches!(flavor, Flavor::Allocate | Flavor::Shared);
         let contiguous = flavor == Flavor::Shared && told.iter().all(|one| one.noncontiguous == 0);
-        let mut parts = Vec::with_capacity(told.len());
+        let (mut places, mut controls) = (Vec::with_capacity(told.len()), 0);
         end = end.checked_next_multiple_of(align.max(PAGE))?;
         for one in told {
+            if !is_here(&one) {
+                places.push(None);
+                continue;
+            }
             if !contiguous {
                 end = end.checked_next_multiple_of(align.max(PAGE))?;
             }
-            parts.push(usize::try_from(end).ok()?);
+            places.push(Some((controls, usize::try_from(end).ok()?)));
+            controls += control;
             if allocates {
                 end = end.checked_add(one.size)?;
             }
@@ -267,34 +280,46 @@ impl FilePlan {
         Some(Self {
             control,
             contiguous,
-            parts,
+            first: told.iter().position(|one| one.host == host)?,
+            one_host: here == told.len(),
+            places,
             len: usize::try_from(len).ok()?,
         })
     }
 }
 
-/// Makes the memory file of `len` bytes, or opens it, and agrees with all members on it.
-fn share(comm: &Comm, told: &[Contribution], len: usize, origin: CallOrigin) -> Result<Segment> {
-    let made = (comm.rank() == 0).then(|| MemoryFile::create(len));
+/// Makes the memory file of this host, or opens it, and agrees with all members on it.
+fn share(
+    comm: &Comm,
+    told: &[Contribution],
+    plan: &FilePlan,
+    origin: CallOrigin,
+) -> Result<Segment> {
+    let (me, len) = (comm.rank() as usize, plan.len);
+    let maker = plan.first;
+    let made = (me == maker).then(|| MemoryFile::create(len));
     let number = match &made {
         Some(Ok((file, _))) => file.number() as u64 + 1,
         Some(Err(error)) => 1 << 32 | error.raw_os_error().unwrap_or(0) as u64,
         None => 0,
     };
-    let [number] = exchange(comm, [number], origin)?[0];
-    if number >> 32 != 0 || number == 0 {
-        let error = io::Error::from_raw_os_error(number as u32 as i32);
-        let text = format!("makes no window: rank 0 cannot make {len} B of shared memory: {error}");
+    let numbers = exchange(comm, [number], origin)?;
+    if let Some(rank) = numbers.iter().position(|[number]| number >> 32 != 0) {
+        let error = io::Error::from_raw_os_error(numbers[rank][0] as u32 as i32);
+        let text = format!("makes no window: rank {rank} cannot make its shared memory: {error}");
         return Err(comm.error(Class::NoMem, text));
     }
-    let maker = match comm.group().peer(0) {
-        Some(peer) if comm.rank() != 0 => comm.process().host.process_of(peer),
+    let process = match comm.group().peer(maker as u32) {
+        Some(peer) if me != maker => comm.process().host.process_of(peer),
         _ => None,
     };
-    let maker = maker.unwrap_or(told[0].process as u32);
+    let process = process.unwrap_or(told[maker].process as u32);
     let (file, opened) = match made {
         Some(Ok((file, memory))) => (Some(file), Ok(memory)),
-        _ => (None, memory_file::open(maker, number as i32 - 1, len)),
+        _ => {
+            let number = numbers[maker][0] as i32 - 1;
+            (None, memory_file::open(process, number, len))
+        }
     };
     let word = match &opened {
         Ok(_) => 0,
@@ -305,11 +330,62 @@ fn share(comm: &Comm, told: &[Contribution], len: usize, origin: CallOrigin) -> 
     if let Some(rank) = words.iter().position(|[word]| *word != 0) {
         let error = io::Error::from_raw_os_error(words[rank][0] as u32 as i32);
         let text = format!(
-            "makes no window: rank {rank} cannot map {len} B of shared memory that rank 0 made: {error}"
+            "makes no window: rank {rank} cannot map the shared memory of its host: {error}"
         );
         return Err(comm.error(Class::NoMem, text));
     }
     opened.map_err(|_| no_memory())
+}
+
+/// Words of a key in messages: its length, and its bytes.
+const KEY_WORDS: usize = 1 + RegionKey::BYTES_MAX.div_ceil(8);
+
+fn key_words(key: Option<&RegionKey>) -> [u64; KEY_WORDS] {
+    let bytes = key.map(RegionKey::encode).unwrap_or_default();
+    let mut words = [0; KEY_WORDS];
+    words[0] = bytes.len() as u64;
+    for (word, piece) in words[1..].iter_mut().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..piece.len()].copy_from_slice(piece);
+        *word = u64::from_ne_bytes(whole);
+    }
+    words
+}
+
+fn key_of(words: &[u64]) -> Option<RegionKey> {
+    let (len, rest) = words.split_first()?;
+    let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    RegionKey::decode(bytes.get(..usize::try_from(*len).ok()?)?)
+}
+
+/// Regions of a member: its control block and its memory, if it has any.
+type MemberRegions = (Option<RegionKey>, Option<RegionKey>);
+
+/// Registers this member's control block and memory for members on other hosts. Returns those of
+/// all members.
+fn open_regions(
+    comm: &Comm,
+    control: &WindowControl,
+    (memory, len): (UserMem, u64),
+    origin: CallOrigin,
+) -> Result<(Vec<RegionKey>, Vec<MemberRegions>)> {
+    let host = &comm.process().host;
+    let register = |mem, len| {
+        host.register_region(RegionMemory {
+            mem,
+            len,
+            rights: AccessRights::ALL,
+        })
+    };
+    let bytes = WindowControl::bytes(comm.size() as usize) as u64;
+    let control = register(control.mem(), bytes).ok();
+    let memory = (len > 0).then(|| register(memory, len).ok()).flatten();
+    let own: Vec<RegionKey> = control.iter().chain(&memory).copied().collect();
+    let told = exchange(comm, key_words(control.as_ref()), origin)?;
+    let controls = told.iter().map(|words| key_of(words));
+    let told = exchange(comm, key_words(memory.as_ref()), origin)?;
+    let memories = told.iter().map(|words| key_of(words));
+    Ok((own, controls.zip(memories).collect()))
 }
 
 /// Makes this member's side.
@@ -317,53 +393,83 @@ fn build(
     comm: Comm,
     request: WindowRequest,
     told: &[Contribution],
-    plan: &FilePlan,
-    memory: &Segment,
+    (plan, file): (&FilePlan, &Segment),
+    origin: CallOrigin,
 ) -> Result<Window> {
     let (flavor, me) = (request.flavor, comm.rank() as usize);
+    let missing = || Error::new(Class::Intern, "the control block of a window");
+    let control_at = |at| WindowControl::new(file.part(at, plan.control), told.len());
+    let own = plan.places[me].ok_or_else(missing)?;
+    let own_control = control_at(own.0).ok_or_else(missing)?;
+    let allocated = |(_, at): (usize, usize), one: &Contribution| file.part(at, one.size as usize);
+    let own_memory = match flavor {
+        Flavor::Allocate | Flavor::Shared => {
+            let part = allocated(own, &told[me]);
+            part.mem(0, part.len())
+        }
+        Flavor::Create => request.memory,
+        Flavor::Dynamic => UserMem::null(),
+    };
+    let (regions, keys) = match plan.one_host {
+        true => (Vec::new(), vec![(None, None); told.len()]),
+        false => open_regions(&comm, &own_control, (own_memory, told[me].size), origin)?,
+    };
+    if let Some(rank) = keys
+        .iter()
+        .position(|key| !plan.one_host && key.0.is_none())
+    {
+        let text = format!("makes no window: rank {rank} cannot register memory");
+        return Err(comm.error(Class::NoMem, text));
+    }
     let host = comm.process().host.clone();
     let members: Option<Vec<Member>> = told
         .iter()
+        .zip(&keys)
         .enumerate()
-        .map(|(rank, one)| {
-            let control = memory.part(rank * plan.control, plan.control);
+        .map(|(rank, (one, keys))| {
             let peer = comm.group().peer(rank as u32)?;
-            let allocated = || memory.part(plan.parts[rank], one.size as usize);
+            let far = |key: Option<RegionKey>| key.map(|key| FarRegion { peer, key });
+            let place = plan.places[rank];
             Some(Member {
                 size: one.size,
                 disp_unit: one.disp_unit,
                 process: host.process_of(peer).unwrap_or(one.process as u32),
-                control: WindowControl::new(control, told.len())?,
-                memory: match flavor {
-                    Flavor::Allocate | Flavor::Shared => MemberMemory::Mapped(allocated()),
-                    Flavor::Create if rank == me => MemberMemory::Own(request.memory),
-                    Flavor::Create => MemberMemory::Process(one.address),
-                    Flavor::Dynamic => MemberMemory::Attached(Mutex::default()),
+                control: match place {
+                    Some((at, _)) => MemberControl::Here(control_at(at)?),
+                    None => MemberControl::Far(far(keys.0)?),
+                },
+                memory: match (flavor, place) {
+                    (Flavor::Dynamic, _) => MemberMemory::Attached(Mutex::default()),
+                    // A member without memory has no region of it: its control block stands for
+                    // it, which no access passes the check of the range for.
+                    (_, None) => MemberMemory::Far(far(keys.1.or(keys.0))?),
+                    (Flavor::Allocate | Flavor::Shared, Some(place)) => {
+                        MemberMemory::Mapped(allocated(place, one))
+                    }
+                    (Flavor::Create, _) if rank == me => MemberMemory::Own(request.memory),
+                    (Flavor::Create, _) => MemberMemory::Process(one.address),
                 },
             })
         })
         .collect();
-    let members =
-        members.ok_or_else(|| Error::new(Class::Intern, "the control block of a window"))?;
-    let base = match &members[me].memory {
-        MemberMemory::Mapped(part) => part.ptr(0, 0).expose_provenance(),
-        MemberMemory::Own(memory) => memory.addr(0),
-        MemberMemory::Process(_) | MemberMemory::Attached(_) => 0,
-    };
+    let members = members.ok_or_else(missing)?;
     let doorbells = (0..told.len() as u32)
         .map(|rank| comm.group().peer(rank).and_then(|peer| host.doorbell(peer)))
         .collect();
     let window = Window(Arc::new(WindowInner {
         flavor,
         contiguous: plan.contiguous,
+        one_host: plan.one_host,
+        regions,
         epochs: Mutex::new(Epochs::default()),
         attachments: Mutex::new(Attachments::default()),
+        own_control,
         attrs: Attrs::default(),
         name: Mutex::default(),
         errhandler: Mutex::new(comm.process().config.initial_errhandler.clone()),
         info: hints::of_new(flavor, &request.info),
         values: PredefinedValues {
-            base,
+            base: own_memory.addr(0),
             size: AtomicIsize::new(request.size as isize),
             disp_unit: AtomicI32::new(request.disp_unit as i32),
             flavor: AtomicI32::new(flavor as i32),
@@ -375,6 +481,6 @@ fn build(
         comm,
     }));
     // Nobody accesses a member before that member has the window.
-    window.comm().collective(&Barrier, CallOrigin::default())?;
+    window.comm().collective(&Barrier, origin)?;
     Ok(window)
 }

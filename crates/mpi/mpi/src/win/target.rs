@@ -4,6 +4,8 @@ use super::attached::AttachedCopy;
 use super::{Flavor, Window};
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
+use garonne_engine::api::Peer;
+use garonne_engine::one_sided::RegionKey;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use garonne_sync::window_control::WindowControl;
@@ -15,8 +17,23 @@ pub(super) struct Member {
     pub disp_unit: u64,
     /// The member's process, as seen from here.
     pub process: u32,
-    pub control: WindowControl,
+    pub control: MemberControl,
     pub memory: MemberMemory,
+}
+
+/// How the control block of a member is reached.
+pub(super) enum MemberControl {
+    /// Mapped here.
+    Here(WindowControl),
+    /// On another host.
+    Far(FarRegion),
+}
+
+/// A registered region of a member on another host.
+#[derive(Clone, Copy)]
+pub(super) struct FarRegion {
+    pub peer: Peer,
+    pub key: RegionKey,
 }
 
 /// How the memory of a member is reached.
@@ -27,6 +44,8 @@ pub(super) enum MemberMemory {
     Own(UserMem),
     /// At this address of another process.
     Process(u64),
+    /// On another host.
+    Far(FarRegion),
     /// Attached to a dynamic window: the list as it was read last.
     Attached(Mutex<AttachedCopy>),
 }
@@ -43,12 +62,14 @@ pub(super) struct TargetData {
 }
 
 /// Where the memory of a target is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum TargetPlace {
     /// This process may load and store it.
     Here,
-    /// In another process.
+    /// In another process of this host.
     Process(u32),
+    /// On another host: addresses count from the region's beginning.
+    Far(FarRegion),
 }
 
 /// Bytes that elements reach: from the first, relative to their address, to the end.
@@ -104,6 +125,9 @@ impl Window {
                 UserMem::null().offset(*address as isize).offset(offset),
                 TargetPlace::Process(member.process),
             ),
+            MemberMemory::Far(region) => {
+                (UserMem::null().offset(offset), TargetPlace::Far(*region))
+            }
             MemberMemory::Attached(_) => return Err(self.no_memory_at(rank, disp)),
         };
         Ok(TargetData {
@@ -194,7 +218,9 @@ impl Window {
             ),
             MemberMemory::Own(mem) => (member.size, member.disp_unit, mem.addr(0)),
             // Not shared with this process, which size 0 says.
-            MemberMemory::Process(_) | MemberMemory::Attached(_) => (0, 0, 0),
+            MemberMemory::Process(_) | MemberMemory::Far(_) | MemberMemory::Attached(_) => {
+                (0, 0, 0)
+            }
         })
     }
 

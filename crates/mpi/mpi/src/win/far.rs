@@ -1,0 +1,299 @@
+//! Accesses to members on other hosts, by the engine's one-sided calls.
+//!
+//! Control blocks and memory are registered regions. Each access waits until it is done at the
+//! target, so that a flush has nothing to wait for.
+
+use super::Window;
+use super::target::{FarRegion, MemberControl};
+use crate::error::{Class, Error, Result};
+use garonne_engine::api::{self, StartOutcome};
+use garonne_engine::one_sided::{AtomicArgs, AtomicOp, AtomicType, SwapArgs};
+use garonne_progress::messaging::{Messaging, RegionCall, WaitTarget};
+use garonne_sync::peer_memory::PeerCopy;
+use garonne_sync::user::{Data, Packed, Scratch};
+use garonne_sync::window_control::{StripeGuard, TicketWord, WindowControl};
+use garonne_sync::window_lock::LockMode;
+use std::sync::atomic::Ordering;
+
+/// Bytes that are gathered for the blocks of one batch of accesses.
+const BATCH_BYTES: u64 = 64 << 10;
+/// Blocks of one batch.
+const BATCH_BLOCKS: usize = 64;
+
+/// Stripes of a target that are held, wherever the target is.
+pub(super) enum HeldStripes<'a> {
+    Here {
+        _guard: StripeGuard<'a>,
+    },
+    Far {
+        window: &'a Window,
+        region: FarRegion,
+        stripes: u64,
+    },
+}
+
+impl Drop for HeldStripes<'_> {
+    fn drop(&mut self) {
+        if let Self::Far {
+            window,
+            region,
+            stripes,
+        } = self
+        {
+            let mut rest = *stripes;
+            while rest != 0 {
+                let offset = WindowControl::stripe_offset(rest.trailing_zeros()) as u64;
+                // A target that is gone needs its stripes no more.
+                let word = (offset, AtomicType::U32);
+                let _ = window.far_update(region, word, AtomicOp::Replace, 0);
+                rest &= rest - 1;
+            }
+        }
+    }
+}
+
+/// Waits for the end of an operation.
+fn finish(host: &dyn Messaging, started: StartOutcome) -> std::result::Result<(), api::Error> {
+    let request = match started {
+        StartOutcome::Done(status) => return status.error.map_or(Ok(()), Err),
+        StartOutcome::Pending(request) => request,
+    };
+    let mut ended = None;
+    host.wait_for(&|| WaitTarget::Operation(request), &mut || {
+        if ended.is_none() {
+            ended = host.take(request).transpose();
+        }
+        ended.is_some()
+    });
+    match ended {
+        Some(Ok(status)) => status.error.map_or(Ok(()), Err),
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
+impl Window {
+    fn host(&self) -> &dyn Messaging {
+        &*self.comm().process().host
+    }
+
+    #[cold]
+    fn far_error(&self, error: &api::Error) -> Error {
+        let class = match error {
+            api::Error::Resource(_) => Class::NoMem,
+            _ => Class::Other,
+        };
+        self.error(class, format!("cannot access another host: {error:?}"))
+    }
+
+    fn far_call(&self, region: &FarRegion, call: RegionCall) -> Result<()> {
+        let host = self.host();
+        host.access_region(region.peer, &region.key, call)
+            .and_then(|started| finish(host, started))
+            .map_err(|error| self.far_error(&error))
+    }
+
+    /// Ends the registration of memory, and waits until nobody accesses it any more.
+    pub(super) fn close_regions(&self) -> Result<()> {
+        let host = self.host();
+        for key in &self.0.regions {
+            host.deregister_region(key)
+                .and_then(|started| finish(host, started))
+                .map_err(|error| self.far_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Changes a word of a control block on another host, and returns its old value.
+    fn far_update(
+        &self,
+        region: &FarRegion,
+        (offset, kind): (u64, AtomicType),
+        op: AtomicOp,
+        operand: u64,
+    ) -> Result<u64> {
+        let room = Scratch::new(32).ok_or_else(|| self.no_room())?;
+        room.mem().write_array(0, operand.to_ne_bytes());
+        let args = AtomicArgs {
+            offset,
+            kind,
+            op,
+            operands: Data::contiguous(room.mem(), kind.size() as u64),
+            result: Some(room.mem().offset(16)),
+        };
+        self.far_call(region, RegionCall::Atomic(args))?;
+        Ok(u64::from_ne_bytes(room.mem().read_array(16)))
+    }
+
+    /// Adds 1 to a counter of 32 bits in a member's control block, which has `here` if the block
+    /// is mapped.
+    pub(super) fn count_up(
+        &self,
+        rank: u32,
+        here: impl FnOnce(&WindowControl),
+        offset: usize,
+    ) -> Result<()> {
+        match &self.0.members[rank as usize].control {
+            MemberControl::Here(control) => {
+                here(control);
+                self.ring(rank);
+                Ok(())
+            }
+            MemberControl::Far(region) => {
+                let word = (offset as u64, AtomicType::U32);
+                self.far_update(region, word, AtomicOp::Sum, 1).map(drop)
+            }
+        }
+    }
+
+    /// Adds to a word of the lock for members on several hosts, and returns its old value.
+    fn add_ticket(&self, rank: u32, word: TicketWord, more: u64) -> Result<u64> {
+        match &self.0.members[rank as usize].control {
+            // What holders before wrote, and what this one did. SYNC(window-lock).
+            MemberControl::Here(control) => {
+                Ok(control.ticket(word).fetch_add(more, Ordering::AcqRel))
+            }
+            MemberControl::Far(region) => {
+                let place = (word.offset() as u64, AtomicType::U64);
+                self.far_update(region, place, AtomicOp::Sum, more)
+            }
+        }
+    }
+
+    /// Takes the lock of a member of a window on several hosts.
+    pub(super) fn acquire_by_ticket(&self, rank: u32, mode: LockMode) -> Result<()> {
+        let ticket = self.add_ticket(rank, TicketWord::Drawn, 1)?;
+        let awaited = match mode {
+            LockMode::Exclusive => TicketWord::Written,
+            LockMode::Shared => TicketWord::Read,
+        };
+        while self.add_ticket(rank, awaited, 0)? != ticket {
+            self.host().progress();
+            std::thread::yield_now();
+        }
+        match mode {
+            LockMode::Exclusive => Ok(()),
+            LockMode::Shared => self.add_ticket(rank, TicketWord::Read, 1).map(drop),
+        }
+    }
+
+    /// Gives the lock of a member of a window on several hosts up.
+    pub(super) fn release_by_ticket(&self, rank: u32, mode: LockMode) -> Result<()> {
+        if mode == LockMode::Exclusive {
+            self.add_ticket(rank, TicketWord::Read, 1)?;
+        }
+        self.add_ticket(rank, TicketWord::Written, 1).map(drop)
+    }
+
+    /// Takes the stripes of these bytes of a member's memory.
+    #[inline]
+    pub(super) fn hold_stripes(&self, rank: u32, at: u64, len: u64) -> Result<HeldStripes<'_>> {
+        let stripes = WindowControl::stripes_of(at, len);
+        match &self.0.members[rank as usize].control {
+            MemberControl::Here(control) => {
+                // A holder on another host may need this process to serve it.
+                let idle = || {
+                    if !self.0.one_host {
+                        self.host().progress();
+                    }
+                };
+                Ok(HeldStripes::Here {
+                    _guard: control.lock_stripes(self.rank(), stripes, idle),
+                })
+            }
+            MemberControl::Far(region) => self.hold_far_stripes(*region, stripes),
+        }
+    }
+
+    fn hold_far_stripes(&self, region: FarRegion, stripes: u64) -> Result<HeldStripes<'_>> {
+        let room = Scratch::new(32).ok_or_else(|| self.no_room())?;
+        let mine = self.rank() + 1;
+        room.mem().write_array(0, mine.to_ne_bytes());
+        let mut held = HeldStripes::Far {
+            window: self,
+            region,
+            stripes: 0,
+        };
+        let mut rest = stripes;
+        while rest != 0 {
+            let index = rest.trailing_zeros();
+            let args = SwapArgs {
+                offset: WindowControl::stripe_offset(index) as u64,
+                kind: AtomicType::U32,
+                compare: 0,
+                value: room.mem(),
+                result: room.mem().offset(16),
+            };
+            self.far_call(&region, RegionCall::Swap(args))?;
+            if u32::from_ne_bytes(room.mem().read_array(16)) != 0 {
+                self.host().progress();
+                std::thread::yield_now();
+                continue;
+            }
+            if let HeldStripes::Far { stripes, .. } = &mut held {
+                *stripes |= 1 << index;
+            }
+            rest &= rest - 1;
+        }
+        Ok(held)
+    }
+
+    /// Copies between `here` and the packed bytes of `there` from `from` on, whose offsets count
+    /// from the beginning of a region.
+    pub(super) fn copy_far(
+        &self,
+        region: &FarRegion,
+        direction: PeerCopy,
+        here: &Data,
+        (there, from): (&Data, u64),
+    ) -> Result<()> {
+        let len = here.len.min(there.len.saturating_sub(from));
+        let call = |offset: u64, data: Data| match direction {
+            PeerCopy::Read => RegionCall::Get { offset, data },
+            PeerCopy::Write => RegionCall::Put { offset, data },
+        };
+        let Some(layout) = &there.layout else {
+            if len == 0 {
+                return Ok(());
+            }
+            let whole = match here.len == len {
+                true => here.clone(),
+                false => Data::contiguous(here.mem, len),
+            };
+            let offset = there.mem.addr(from as isize) as u64;
+            return self.far_call(region, call(offset, whole));
+        };
+        let room = Scratch::new(len.min(BATCH_BYTES) as usize).ok_or_else(|| self.no_room())?;
+        let (mut done, mut blocks) = (0, Vec::with_capacity(BATCH_BLOCKS));
+        while done < len {
+            blocks.clear();
+            let batch = (len - done).min(BATCH_BYTES);
+            let covered = layout.blocks(from + done, batch, BATCH_BLOCKS, &mut blocks);
+            let packed = Packed::new(room.mem(), covered as usize);
+            if direction == PeerCopy::Write {
+                here.pack_to(done, packed);
+            }
+            let (host, mut at, mut open) = (self.host(), 0, Vec::with_capacity(blocks.len()));
+            let mut outcome = Ok(());
+            for (offset, len) in &blocks {
+                let piece = Data::contiguous(room.mem().offset(at), *len as u64);
+                let offset = there.mem.addr(*offset) as u64;
+                match host.access_region(region.peer, &region.key, call(offset, piece)) {
+                    Ok(started) => open.push(started),
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+                at += *len as isize;
+            }
+            // All of them: they use the buffer.
+            for started in open {
+                outcome = outcome.and(finish(host, started));
+            }
+            outcome.map_err(|error| self.far_error(&error))?;
+            if direction == PeerCopy::Read {
+                here.unpack_from(done, packed);
+            }
+            done += covered;
+        }
+        Ok(())
+    }
+}
