@@ -14,11 +14,11 @@ import zlib
 
 from ..runner import TAIL_LINES, Case, Failure, Outcome, Skip, check
 
-# The directories of what is implemented. Others hold one-sided, partitioned, process creation, files, other languages,
+# The directories of what is implemented. Others hold partitioned, process creation, files, other languages,
 # MPICH's own extensions (impls) and timings (perf).
-DIRECTORIES = ["attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "mpi_t", "pt2pt", "topo",
-               "errors/attr", "errors/coll", "errors/comm", "errors/datatype", "errors/group", "errors/pt2pt", "errors/topo",
-               "threads/comm", "threads/init", "threads/pt2pt"]
+DIRECTORIES = ["attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "mpi_t", "pt2pt", "rma", "topo",
+               "errors/attr", "errors/coll", "errors/comm", "errors/datatype", "errors/group", "errors/pt2pt", "errors/rma", "errors/topo",
+               "threads/comm", "threads/init", "threads/pt2pt", "threads/rma"]
 CONFIGURE = ["--enable-strictmpi", "--enable-threads=multiple", "--enable-large-tests", "--disable-fortran", "--disable-cxx", "--disable-romio", "--disable-spawn"]
 # Names that the standard removed or changed, as one would compile an old program against today's mpi.h: same arguments.
 RENAMED = {"MPI_Type_hvector": "MPI_Type_create_hvector", "MPI_Type_hindexed": "MPI_Type_create_hindexed",

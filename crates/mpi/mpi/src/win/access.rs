@@ -143,21 +143,21 @@ impl Window {
 
     fn copy(&self, rank: u32, direction: PeerCopy, here: &Data, there: &TargetData) -> Result<()> {
         match (there.place, direction) {
-            (TargetPlace::Here, PeerCopy::Write) => {
+            (TargetPlace::Mapped, PeerCopy::Write) => {
                 user::copy(here, &there.data);
                 Ok(())
             }
-            (TargetPlace::Here, PeerCopy::Read) => {
+            (TargetPlace::Mapped, PeerCopy::Read) => {
                 user::copy(&there.data, here);
                 Ok(())
             }
-            _ => self.copy_afar(rank, direction, here, (there, 0)),
+            _ => self.copy_unmapped(rank, direction, here, (there, 0)),
         }
     }
 
     /// Copies between `here` and the packed bytes of `there` from `from` on, which are not mapped
     /// here.
-    fn copy_afar(
+    fn copy_unmapped(
         &self,
         rank: u32,
         direction: PeerCopy,
@@ -165,12 +165,14 @@ impl Window {
         (there, from): (&TargetData, u64),
     ) -> Result<()> {
         match &there.place {
-            TargetPlace::Here => Ok(()),
+            TargetPlace::Mapped => Ok(()),
             TargetPlace::Process(process) => {
                 peer_memory::copy(*process, direction, here, (&there.data, from))
                     .map_err(|error| self.unreachable(rank, direction, &error))
             }
-            TargetPlace::Far(region) => self.copy_far(region, direction, here, (&there.data, from)),
+            TargetPlace::OtherHost(region) => {
+                self.copy_remote(region, direction, here, (&there.data, from))
+            }
         }
     }
 
@@ -207,7 +209,6 @@ impl Window {
         let Some(rank) = self.accessible(target.rank)? else {
             return Ok(());
         };
-        args.op.check(target.datatype)?;
         let there = self.target_data(rank, target.disp, target.count, target.datatype)?;
         let len = there.data.len;
         let result = args.result.as_ref().map(Part::data).transpose()?;
@@ -220,6 +221,7 @@ impl Window {
         if len == 0 {
             return Ok(());
         }
+        args.op.check(target.datatype)?;
         let natural = self.natural(target.datatype, len)?;
         if let Some(origin) = &args.origin {
             self.check_leaf(origin, &natural)?;
@@ -237,17 +239,17 @@ impl Window {
             (Some((_, data)), _) if op == PredefinedOp::Replace => {
                 self.copy(rank, PeerCopy::Write, &data, &there)
             }
-            (Some((origin, data)), TargetPlace::Here) => {
-                self.combine_here(op, (origin, &data), (target, &there), &natural)
+            (Some((origin, data)), TargetPlace::Mapped) => {
+                self.combine_mapped(op, (origin, &data), (target, &there), &natural)
             }
-            (Some((origin, data)), TargetPlace::Process(_) | TargetPlace::Far(_)) => {
-                self.combine_afar(op, (origin, &data), (rank, &there), &natural)
+            (Some((origin, data)), TargetPlace::Process(_) | TargetPlace::OtherHost(_)) => {
+                self.combine_unmapped(op, (origin, &data), (rank, &there), &natural)
             }
         }
     }
 
     /// Combines operands with elements that this process may load and store.
-    fn combine_here(
+    fn combine_mapped(
         &self,
         op: PredefinedOp,
         (origin, data): (&Part<'_>, &Data),
@@ -272,7 +274,7 @@ impl Window {
     }
 
     /// Combines operands with elements of another process, piece by piece in a buffer.
-    fn combine_afar(
+    fn combine_unmapped(
         &self,
         op: PredefinedOp,
         (origin, data): (&Part<'_>, &Data),
@@ -299,7 +301,7 @@ impl Window {
         while done < natural.count {
             let count = piece.min(natural.count - done);
             let here = natural.data(room.mem(), count)?;
-            let copy = |direction| self.copy_afar(rank, direction, &here, (there, done * size));
+            let copy = |direction| self.copy_unmapped(rank, direction, &here, (there, done * size));
             copy(PeerCopy::Read)?;
             let operands = match &whole {
                 Some(whole) => whole.mem().offset((done * extent) as isize),

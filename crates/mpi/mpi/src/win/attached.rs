@@ -145,7 +145,7 @@ impl Window {
     /// `Other` where the member's memory cannot be read.
     pub(super) fn peer_attaches(&self, rank: u32, first: u64, end: u64) -> Result<bool> {
         let member = &self.0.members[rank as usize];
-        let (MemberMemory::Attached(copy), MemberControl::Here(control)) =
+        let (MemberMemory::Attached(copy), MemberControl::Mapped(control)) =
             (&member.memory, &member.control)
         else {
             return Ok(false);

@@ -389,7 +389,7 @@ impl Window {
 
     fn acquire(&self, target: u32, mode: LockMode) -> Result<()> {
         let control = match &self.0.members[target as usize].control {
-            MemberControl::Here(control) if self.0.one_host => control,
+            MemberControl::Mapped(control) if self.0.one_host => control,
             _ => return self.acquire_by_ticket(target, mode),
         };
         let (lock, me) = (control.lock(), self.rank() as u16);
@@ -402,7 +402,7 @@ impl Window {
 
     fn release(&self, target: u32, mode: LockMode) -> Result<()> {
         let control = match &self.0.members[target as usize].control {
-            MemberControl::Here(control) if self.0.one_host => control,
+            MemberControl::Mapped(control) if self.0.one_host => control,
             _ => return self.release_by_ticket(target, mode),
         };
         let lock = control.lock();

@@ -8,7 +8,7 @@
 //! - `epochs`: fence, post and start, locks.
 //! - `access`: put, get and accumulates; `target`: where the memory of a target is.
 //! - `attached`: memory of dynamic windows.
-//! - `far`: accesses to other hosts, by the engine's one-sided calls.
+//! - `other_hosts`: accesses to other hosts, by the engine's one-sided calls.
 //! - `hints`: infos.
 //!
 //! An access is over when its call returns. So a flush is a fence of memory.
@@ -16,8 +16,8 @@
 mod access;
 mod attached;
 mod epochs;
-mod far;
 mod hints;
+mod other_hosts;
 mod setup;
 mod target;
 

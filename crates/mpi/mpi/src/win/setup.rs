@@ -3,13 +3,13 @@
 //! Each tells the others what it brings. The first member of a host makes one memory file, with
 //! the control blocks of the host's members and their parts of what the library allocates. The
 //! others open it. For members on other hosts each registers its control block and its memory with
-//! the engine. At the end all agree on whether that worked, so that a window exists at all members or
-//! at none.
+//! the engine. At the end all agree on whether that worked, so that a window exists at all members
+//! or at none.
 
 use super::attached::Attachments;
 use super::epochs::Epochs;
 use super::hints;
-use super::target::{FarRegion, Member, MemberControl, MemberMemory};
+use super::target::{Member, MemberControl, MemberMemory, OtherHostRegion};
 use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
 use crate::attr::Attrs;
 use crate::coll::{Allgather, Barrier, Elements};
@@ -428,21 +428,21 @@ fn build(
         .enumerate()
         .map(|(rank, (one, keys))| {
             let peer = comm.group().peer(rank as u32)?;
-            let far = |key: Option<RegionKey>| key.map(|key| FarRegion { peer, key });
+            let region = |key: Option<RegionKey>| key.map(|key| OtherHostRegion { peer, key });
             let place = plan.places[rank];
             Some(Member {
                 size: one.size,
                 disp_unit: one.disp_unit,
                 process: host.process_of(peer).unwrap_or(one.process as u32),
                 control: match place {
-                    Some((at, _)) => MemberControl::Here(control_at(at)?),
-                    None => MemberControl::Far(far(keys.0)?),
+                    Some((at, _)) => MemberControl::Mapped(control_at(at)?),
+                    None => MemberControl::OtherHost(region(keys.0)?),
                 },
                 memory: match (flavor, place) {
                     (Flavor::Dynamic, _) => MemberMemory::Attached(Mutex::default()),
                     // A member without memory has no region of it: its control block stands for
                     // it, which no access passes the check of the range for.
-                    (_, None) => MemberMemory::Far(far(keys.1.or(keys.0))?),
+                    (_, None) => MemberMemory::OtherHost(region(keys.1.or(keys.0))?),
                     (Flavor::Allocate | Flavor::Shared, Some(place)) => {
                         MemberMemory::Mapped(allocated(place, one))
                     }

@@ -24,14 +24,14 @@ pub(super) struct Member {
 /// How the control block of a member is reached.
 pub(super) enum MemberControl {
     /// Mapped here.
-    Here(WindowControl),
+    Mapped(WindowControl),
     /// On another host.
-    Far(FarRegion),
+    OtherHost(OtherHostRegion),
 }
 
 /// A registered region of a member on another host.
 #[derive(Clone, Copy)]
-pub(super) struct FarRegion {
+pub(super) struct OtherHostRegion {
     pub peer: Peer,
     pub key: RegionKey,
 }
@@ -45,7 +45,7 @@ pub(super) enum MemberMemory {
     /// At this address of another process.
     Process(u64),
     /// On another host.
-    Far(FarRegion),
+    OtherHost(OtherHostRegion),
     /// Attached to a dynamic window: the list as it was read last.
     Attached(Mutex<AttachedCopy>),
 }
@@ -65,11 +65,11 @@ pub(super) struct TargetData {
 #[derive(Clone, Copy)]
 pub(super) enum TargetPlace {
     /// This process may load and store it.
-    Here,
+    Mapped,
     /// In another process of this host.
     Process(u32),
     /// On another host: addresses count from the region's beginning.
-    Far(FarRegion),
+    OtherHost(OtherHostRegion),
 }
 
 /// Bytes that elements reach: from the first, relative to their address, to the end.
@@ -118,16 +118,17 @@ impl Window {
         let offset = offset as isize;
         let (mem, place) = match &member.memory {
             MemberMemory::Mapped(part) => {
-                (part.mem(0, part.len()).offset(offset), TargetPlace::Here)
+                (part.mem(0, part.len()).offset(offset), TargetPlace::Mapped)
             }
-            MemberMemory::Own(mem) => (mem.offset(offset), TargetPlace::Here),
+            MemberMemory::Own(mem) => (mem.offset(offset), TargetPlace::Mapped),
             MemberMemory::Process(address) => (
                 UserMem::null().offset(*address as isize).offset(offset),
                 TargetPlace::Process(member.process),
             ),
-            MemberMemory::Far(region) => {
-                (UserMem::null().offset(offset), TargetPlace::Far(*region))
-            }
+            MemberMemory::OtherHost(region) => (
+                UserMem::null().offset(offset),
+                TargetPlace::OtherHost(*region),
+            ),
             MemberMemory::Attached(_) => return Err(self.no_memory_at(rank, disp)),
         };
         Ok(TargetData {
@@ -155,7 +156,7 @@ impl Window {
                 mem: UserMem::null(),
                 first: 0,
                 len: 0,
-                place: TargetPlace::Here,
+                place: TargetPlace::Mapped,
             });
         };
         let (first, end) = match (u64::try_from(low), u64::try_from(high)) {
@@ -177,7 +178,7 @@ impl Window {
             first,
             len: end - first,
             place: match rank == self.rank() {
-                true => TargetPlace::Here,
+                true => TargetPlace::Mapped,
                 false => TargetPlace::Process(member.process),
             },
         })
@@ -218,7 +219,7 @@ impl Window {
             ),
             MemberMemory::Own(mem) => (member.size, member.disp_unit, mem.addr(0)),
             // Not shared with this process, which size 0 says.
-            MemberMemory::Process(_) | MemberMemory::Far(_) | MemberMemory::Attached(_) => {
+            MemberMemory::Process(_) | MemberMemory::OtherHost(_) | MemberMemory::Attached(_) => {
                 (0, 0, 0)
             }
         })

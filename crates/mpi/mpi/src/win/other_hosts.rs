@@ -4,7 +4,7 @@
 //! target, so that a flush has nothing to wait for.
 
 use super::Window;
-use super::target::{FarRegion, MemberControl};
+use super::target::{MemberControl, OtherHostRegion};
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::{self, StartOutcome};
 use garonne_engine::one_sided::{AtomicArgs, AtomicOp, AtomicType, SwapArgs};
@@ -22,19 +22,19 @@ const BATCH_BLOCKS: usize = 64;
 
 /// Stripes of a target that are held, wherever the target is.
 pub(super) enum HeldStripes<'a> {
-    Here {
+    Mapped {
         _guard: StripeGuard<'a>,
     },
-    Far {
+    OtherHost {
         window: &'a Window,
-        region: FarRegion,
+        region: OtherHostRegion,
         stripes: u64,
     },
 }
 
 impl Drop for HeldStripes<'_> {
     fn drop(&mut self) {
-        if let Self::Far {
+        if let Self::OtherHost {
             window,
             region,
             stripes,
@@ -45,7 +45,7 @@ impl Drop for HeldStripes<'_> {
                 let offset = WindowControl::stripe_offset(rest.trailing_zeros()) as u64;
                 // A target that is gone needs its stripes no more.
                 let word = (offset, AtomicType::U32);
-                let _ = window.far_update(region, word, AtomicOp::Replace, 0);
+                let _ = window.update_word(region, word, AtomicOp::Replace, 0);
                 rest &= rest - 1;
             }
         }
@@ -78,7 +78,7 @@ impl Window {
     }
 
     #[cold]
-    fn far_error(&self, error: &api::Error) -> Error {
+    fn region_error(&self, error: &api::Error) -> Error {
         let class = match error {
             api::Error::Resource(_) => Class::NoMem,
             _ => Class::Other,
@@ -86,11 +86,11 @@ impl Window {
         self.error(class, format!("cannot access another host: {error:?}"))
     }
 
-    fn far_call(&self, region: &FarRegion, call: RegionCall) -> Result<()> {
+    fn call_region(&self, region: &OtherHostRegion, call: RegionCall) -> Result<()> {
         let host = self.host();
         host.access_region(region.peer, &region.key, call)
             .and_then(|started| finish(host, started))
-            .map_err(|error| self.far_error(&error))
+            .map_err(|error| self.region_error(&error))
     }
 
     /// Ends the registration of memory, and waits until nobody accesses it any more.
@@ -99,15 +99,15 @@ impl Window {
         for key in &self.0.regions {
             host.deregister_region(key)
                 .and_then(|started| finish(host, started))
-                .map_err(|error| self.far_error(&error))?;
+                .map_err(|error| self.region_error(&error))?;
         }
         Ok(())
     }
 
     /// Changes a word of a control block on another host, and returns its old value.
-    fn far_update(
+    fn update_word(
         &self,
-        region: &FarRegion,
+        region: &OtherHostRegion,
         (offset, kind): (u64, AtomicType),
         op: AtomicOp,
         operand: u64,
@@ -121,7 +121,7 @@ impl Window {
             operands: Data::contiguous(room.mem(), kind.size() as u64),
             result: Some(room.mem().offset(16)),
         };
-        self.far_call(region, RegionCall::Atomic(args))?;
+        self.call_region(region, RegionCall::Atomic(args))?;
         Ok(u64::from_ne_bytes(room.mem().read_array(16)))
     }
 
@@ -134,14 +134,14 @@ impl Window {
         offset: usize,
     ) -> Result<()> {
         match &self.0.members[rank as usize].control {
-            MemberControl::Here(control) => {
+            MemberControl::Mapped(control) => {
                 here(control);
                 self.ring(rank);
                 Ok(())
             }
-            MemberControl::Far(region) => {
+            MemberControl::OtherHost(region) => {
                 let word = (offset as u64, AtomicType::U32);
-                self.far_update(region, word, AtomicOp::Sum, 1).map(drop)
+                self.update_word(region, word, AtomicOp::Sum, 1).map(drop)
             }
         }
     }
@@ -150,12 +150,12 @@ impl Window {
     fn add_ticket(&self, rank: u32, word: TicketWord, more: u64) -> Result<u64> {
         match &self.0.members[rank as usize].control {
             // What holders before wrote, and what this one did. SYNC(window-lock).
-            MemberControl::Here(control) => {
+            MemberControl::Mapped(control) => {
                 Ok(control.ticket(word).fetch_add(more, Ordering::AcqRel))
             }
-            MemberControl::Far(region) => {
+            MemberControl::OtherHost(region) => {
                 let place = (word.offset() as u64, AtomicType::U64);
-                self.far_update(region, place, AtomicOp::Sum, more)
+                self.update_word(region, place, AtomicOp::Sum, more)
             }
         }
     }
@@ -190,26 +190,30 @@ impl Window {
     pub(super) fn hold_stripes(&self, rank: u32, at: u64, len: u64) -> Result<HeldStripes<'_>> {
         let stripes = WindowControl::stripes_of(at, len);
         match &self.0.members[rank as usize].control {
-            MemberControl::Here(control) => {
+            MemberControl::Mapped(control) => {
                 // A holder on another host may need this process to serve it.
                 let idle = || {
                     if !self.0.one_host {
                         self.host().progress();
                     }
                 };
-                Ok(HeldStripes::Here {
+                Ok(HeldStripes::Mapped {
                     _guard: control.lock_stripes(self.rank(), stripes, idle),
                 })
             }
-            MemberControl::Far(region) => self.hold_far_stripes(*region, stripes),
+            MemberControl::OtherHost(region) => self.hold_remote_stripes(*region, stripes),
         }
     }
 
-    fn hold_far_stripes(&self, region: FarRegion, stripes: u64) -> Result<HeldStripes<'_>> {
+    fn hold_remote_stripes(
+        &self,
+        region: OtherHostRegion,
+        stripes: u64,
+    ) -> Result<HeldStripes<'_>> {
         let room = Scratch::new(32).ok_or_else(|| self.no_room())?;
         let mine = self.rank() + 1;
         room.mem().write_array(0, mine.to_ne_bytes());
-        let mut held = HeldStripes::Far {
+        let mut held = HeldStripes::OtherHost {
             window: self,
             region,
             stripes: 0,
@@ -224,13 +228,13 @@ impl Window {
                 value: room.mem(),
                 result: room.mem().offset(16),
             };
-            self.far_call(&region, RegionCall::Swap(args))?;
+            self.call_region(&region, RegionCall::Swap(args))?;
             if u32::from_ne_bytes(room.mem().read_array(16)) != 0 {
                 self.host().progress();
                 std::thread::yield_now();
                 continue;
             }
-            if let HeldStripes::Far { stripes, .. } = &mut held {
+            if let HeldStripes::OtherHost { stripes, .. } = &mut held {
                 *stripes |= 1 << index;
             }
             rest &= rest - 1;
@@ -240,9 +244,9 @@ impl Window {
 
     /// Copies between `here` and the packed bytes of `there` from `from` on, whose offsets count
     /// from the beginning of a region.
-    pub(super) fn copy_far(
+    pub(super) fn copy_remote(
         &self,
-        region: &FarRegion,
+        region: &OtherHostRegion,
         direction: PeerCopy,
         here: &Data,
         (there, from): (&Data, u64),
@@ -261,7 +265,7 @@ impl Window {
                 false => Data::contiguous(here.mem, len),
             };
             let offset = there.mem.addr(from as isize) as u64;
-            return self.far_call(region, call(offset, whole));
+            return self.call_region(region, call(offset, whole));
         };
         let room = Scratch::new(len.min(BATCH_BYTES) as usize).ok_or_else(|| self.no_room())?;
         let (mut done, mut blocks) = (0, Vec::with_capacity(BATCH_BLOCKS));
@@ -288,7 +292,7 @@ impl Window {
             for started in open {
                 outcome = outcome.and(finish(host, started));
             }
-            outcome.map_err(|error| self.far_error(&error))?;
+            outcome.map_err(|error| self.region_error(&error))?;
             if direction == PeerCopy::Read {
                 here.unpack_from(done, packed);
             }
