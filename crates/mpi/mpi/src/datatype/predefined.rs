@@ -346,13 +346,13 @@ fn fill(leaf: impl Fn(PredefinedKind) -> Option<LeafType>) -> PredefinedTable {
     table
 }
 
-/// The predefined type of a code.
-#[inline]
 /// Codes of predefined datatypes; some numbers among them name none.
 pub(super) fn codes() -> std::ops::Range<u16> {
     FIRST..0x400
 }
 
+/// The predefined type of a code.
+#[inline]
 pub(super) fn lookup(code: u16) -> Option<&'static Datatype> {
     let index = usize::from(code.wrapping_sub(FIRST));
     match TABLE.get(index)? {
