@@ -23,7 +23,7 @@ const LOCK: usize = 0;
 const TICKETS: usize = LINE;
 const COMPLETED: usize = 2 * LINE;
 const ATTACHED: usize = 3 * LINE;
-const STRIPE: usize = 4 * LINE;
+const STRIPE: usize = 5 * LINE;
 const POSTED: usize = STRIPE + STRIPES * LINE;
 
 /// Words of a lock that members on several hosts take: all change it by adding, and look.
@@ -47,6 +47,10 @@ impl TicketWord {
         TICKETS + 8 * self as usize
     }
 }
+
+/// Words by which members on other hosts find a list of attached memory: the key of its region.
+pub const LIST_KEY_WORDS: usize = 10;
+const _: () = assert!(ATTACHED + 8 * (3 + LIST_KEY_WORDS) <= STRIPE);
 
 /// Place of a member's list of attached memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +190,11 @@ impl WindowControl {
 
     /// Publishes where the list of attached memory is. By its member alone, between
     /// [`Self::begin_attached`] and the next.
-    pub fn publish_attached(&self, address: u64, entries: u64) {
+    pub fn publish_attached(&self, address: u64, entries: u64, key: &[u64; LIST_KEY_WORDS]) {
+        for (index, word) in key.iter().enumerate() {
+            self.attached_word(3 + index)
+                .store(*word, Ordering::Relaxed);
+        }
         self.attached_word(1).store(address, Ordering::Relaxed);
         self.attached_word(2).store(entries, Ordering::Relaxed);
         // Release: the list. SYNC(window-attached).
@@ -217,6 +225,12 @@ impl WindowControl {
         // Orders the reads of the list before this one. SYNC(window-attached).
         fence(Ordering::SeqCst);
         self.attached_word(0).load(Ordering::Relaxed) == version
+    }
+
+    /// Offset of the place of the list in a block, in words of 64 bits: number of changes, address,
+    /// entries, key.
+    pub fn attached_offset() -> usize {
+        ATTACHED
     }
 
     fn attached_word(&self, index: usize) -> &AtomicU64 {
@@ -300,7 +314,7 @@ mod tests {
         control.completed().store(9, Ordering::Relaxed);
         control.begin_attached();
         assert_eq!(control.attached(), None);
-        control.publish_attached(5, 6);
+        control.publish_attached(5, 6, &[7; LIST_KEY_WORDS]);
         assert!(
             control
                 .lock()

@@ -142,7 +142,7 @@ impl Window {
     }
 
     fn copy(&self, rank: u32, direction: PeerCopy, here: &Data, there: &TargetData) -> Result<()> {
-        match (there.place, direction) {
+        match (&there.place, direction) {
             (TargetPlace::Mapped, PeerCopy::Write) => {
                 user::copy(here, &there.data);
                 Ok(())
@@ -234,7 +234,7 @@ impl Window {
         if let Some(result) = &result {
             self.copy(rank, PeerCopy::Read, result, &there)?;
         }
-        match (operands, there.place) {
+        match (operands, &there.place) {
             (None, _) => Ok(()),
             (Some((_, data)), _) if op == PredefinedOp::Replace => {
                 self.copy(rank, PeerCopy::Write, &data, &there)

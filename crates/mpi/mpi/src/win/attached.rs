@@ -4,65 +4,102 @@
 //! control block says where the list is, and how often it changed. Origins read the list by
 //! themselves, and read it again only after a change.
 
+use super::setup::{key_of, key_words};
 use super::target::{MemberControl, MemberMemory};
 use super::{Flavor, Window};
 use crate::error::{Class, Result};
+use garonne_engine::one_sided::RegionKey;
 use garonne_sync::mutex::lock;
 use garonne_sync::peer_memory::{self, PeerCopy};
 use garonne_sync::user::{Data, Scratch, UserMem};
-use garonne_sync::window_control;
+use garonne_sync::window_control::{self, LIST_KEY_WORDS, WindowControl};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Bytes of an entry of a list: address and length.
-const ENTRY: usize = 16;
+/// Words of an entry of a list: address, length, key of the region for members on other hosts.
+const ENTRY_WORDS: usize = 2 + LIST_KEY_WORDS;
+/// Bytes of an entry.
+pub(super) const ENTRY: usize = 8 * ENTRY_WORDS;
 /// Tries to read a list that its member changes all the time.
 const READS: u32 = 10_000;
 
 /// Memory that this process attached to a window.
 #[derive(Default)]
 pub(super) struct Attachments {
-    /// By address: memory and length.
-    pieces: BTreeMap<u64, (UserMem, u64)>,
-    /// The list that others read. Lists that were too short live on, since others may read them.
-    lists: Vec<Scratch>,
+    /// By address: memory, length, and the region for members on other hosts.
+    pieces: BTreeMap<u64, (UserMem, u64, Option<RegionKey>)>,
+    /// The list that others read, and its region. Lists that were too short live on, since others
+    /// may read them.
+    lists: Vec<(Scratch, Option<RegionKey>)>,
 }
 
 impl Attachments {
     /// Returns memory that was attached over these bytes: one piece, or several that touch each
     /// other, and the address at which the first begins.
     fn find(&self, first: u64, end: u64) -> Option<(UserMem, u64)> {
-        let pieces = self.pieces.iter().map(|(at, (_, len))| (*at, *len));
+        let pieces = self.pieces.iter().map(|(at, (_, len, _))| (*at, *len));
         covers(pieces, first, end).then_some(())?;
-        let (at, (mem, _)) = self.pieces.range(..=first).next_back()?;
+        let (at, (mem, ..)) = self.pieces.range(..=first).next_back()?;
         Some((*mem, *at))
     }
 
-    /// Writes the list that others read, and returns where it is.
-    fn write(&mut self) -> Option<(u64, u64)> {
-        let entries = self.pieces.len();
-        if self.lists.last().map_or(0, Scratch::len) < entries * ENTRY {
-            let room = (2 * entries).max(64) * ENTRY;
-            self.lists.push(Scratch::new(room)?);
-        }
-        let list = self.lists.last()?.mem();
-        for (index, (at, (_, len))) in self.pieces.iter().enumerate() {
-            let place = (index * ENTRY) as isize;
-            list.write_array(place, at.to_ne_bytes());
-            list.write_array(place + 8, len.to_ne_bytes());
-        }
-        Some((list.addr(0) as u64, entries as u64))
+    /// Returns whether the list that others read has room for all pieces.
+    fn has_room(&self) -> bool {
+        let room = self.lists.last().map_or(0, |(list, _)| list.len());
+        room >= self.pieces.len() * ENTRY && room > 0
     }
+
+    /// Writes the list that others read, which has room. Returns where it is, and its region.
+    fn write(&self) -> Option<(u64, Option<RegionKey>)> {
+        let (list, key) = self.lists.last()?;
+        for (index, (at, (_, len, key))) in self.pieces.iter().enumerate() {
+            let words = [*at, *len].into_iter().chain(key_words(key.as_ref()));
+            for (word, value) in words.enumerate() {
+                let place = (index * ENTRY + 8 * word) as isize;
+                list.mem().write_array(place, value.to_ne_bytes());
+            }
+        }
+        Some((list.mem().addr(0) as u64, *key))
+    }
+}
+
+/// A piece of memory that a peer attached.
+#[derive(Clone, Copy)]
+pub(super) struct AttachedPiece {
+    /// Address of the first byte.
+    pub start: u64,
+    pub len: u64,
+    /// Region, for members on other hosts.
+    pub key: Option<RegionKey>,
 }
 
 /// A peer's list, as it was read last.
 #[derive(Default)]
 pub(super) struct AttachedCopy {
-    version: u64,
-    pieces: Vec<(u64, u64)>,
+    pub version: u64,
+    pieces: Arc<[AttachedPiece]>,
+}
+
+impl AttachedCopy {
+    /// Takes over a list that was read.
+    pub(super) fn set(&mut self, version: u64, list: UserMem, entries: usize) {
+        let piece = |index: usize| {
+            let words: [u64; ENTRY_WORDS] = std::array::from_fn(|word| {
+                u64::from_ne_bytes(list.read_array((index * ENTRY + 8 * word) as isize))
+            });
+            AttachedPiece {
+                start: words[0],
+                len: words[1],
+                key: key_of(&words[2..]),
+            }
+        };
+        self.pieces = (0..entries).map(piece).collect();
+        self.version = version;
+    }
 }
 
 /// Whether pieces, sorted by address, cover these bytes without a gap.
-fn covers(pieces: impl Iterator<Item = (u64, u64)>, first: u64, end: u64) -> bool {
+pub(super) fn covers(pieces: impl Iterator<Item = (u64, u64)>, first: u64, end: u64) -> bool {
     let mut next = first;
     for (at, len) in pieces {
         if at > next {
@@ -97,14 +134,15 @@ impl Window {
         };
         let at = mem.addr(0) as u64;
         let mut own = lock(&self.0.attachments);
-        let overlaps = |(other, (_, other_len)): (&u64, &(UserMem, u64))| {
+        let overlaps = |(other, (_, other_len, _)): (&u64, &(UserMem, u64, _))| {
             *other < at.saturating_add(len) && at < other.saturating_add(*other_len)
         };
         if own.pieces.contains_key(&at) || own.pieces.iter().any(overlaps) {
             let text = format!("has memory attached already among the {len} B at {at:#x}");
             return Err(self.error(Class::RmaAttach, text));
         }
-        own.pieces.insert(at, (mem, len));
+        let key = self.open_region(mem, len)?;
+        own.pieces.insert(at, (mem, len, key));
         self.publish(&mut own)
     }
 
@@ -115,23 +153,35 @@ impl Window {
     pub fn detach(&self, address: usize) -> Result<()> {
         self.check_dynamic()?;
         let mut own = lock(&self.0.attachments);
-        if own.pieces.remove(&(address as u64)).is_none() {
+        let Some((_, _, key)) = own.pieces.remove(&(address as u64)) else {
             let text = format!("has no memory attached at {address:#x}");
             return Err(self.error(Class::RmaAttach, text));
-        }
-        self.publish(&mut own)
+        };
+        self.publish(&mut own)?;
+        drop(own);
+        self.withdraw_region(key)
     }
 
     fn publish(&self, own: &mut Attachments) -> Result<()> {
+        if !own.has_room() {
+            let room = (2 * own.pieces.len()).max(64) * ENTRY;
+            let list = Scratch::new(room).ok_or_else(|| self.no_room())?;
+            let key = self.open_region(list.mem(), room as u64)?;
+            own.lists.push((list, key));
+        }
         let control = self.own_control();
         control.begin_attached();
-        let written = own.write();
-        let (address, entries) = written.unwrap_or_default();
-        control.publish_attached(address, entries);
-        let text = "has no memory left for the list of what is attached";
-        written
-            .map(drop)
-            .ok_or_else(|| self.error(Class::NoMem, text))
+        let (address, key) = own.write().unwrap_or_default();
+        control.publish_attached(address, own.pieces.len() as u64, &key_words(key.as_ref()));
+        Ok(())
+    }
+
+    /// Returns the regions of all that is attached, and of the lists.
+    pub(super) fn attached_regions(&self) -> Vec<RegionKey> {
+        let own = lock(&self.0.attachments);
+        let pieces = own.pieces.values().filter_map(|(_, _, key)| *key);
+        let lists = own.lists.iter().filter_map(|(_, key)| *key);
+        pieces.chain(lists).collect()
     }
 
     /// Returns memory that this process attached over these bytes, and where it begins.
@@ -139,18 +189,32 @@ impl Window {
         lock(&self.0.attachments).find(first, end)
     }
 
-    /// Returns whether a member attached these bytes.
+    /// Returns the memory that a member attached.
     ///
     /// # Errors
-    /// `Other` where the member's memory cannot be read.
-    pub(super) fn peer_attaches(&self, rank: u32, first: u64, end: u64) -> Result<bool> {
+    /// `Other` where the member's list cannot be read.
+    pub(super) fn pieces_of(&self, rank: u32) -> Result<Arc<[AttachedPiece]>> {
         let member = &self.0.members[rank as usize];
-        let (MemberMemory::Attached(copy), MemberControl::Mapped(control)) =
-            (&member.memory, &member.control)
-        else {
-            return Ok(false);
+        let MemberMemory::Attached(copy) = &member.memory else {
+            return Ok(Arc::default());
         };
         let mut copy = lock(copy);
+        match &member.control {
+            MemberControl::Mapped(control) => {
+                self.read_list(rank, (member.process, control), &mut copy)?;
+            }
+            MemberControl::OtherHost(region) => self.read_remote_list(region, &mut copy)?,
+        }
+        Ok(copy.pieces.clone())
+    }
+
+    /// Reads the list of a member of this host, if it has another version than the copy.
+    fn read_list(
+        &self,
+        rank: u32,
+        (process, control): (u32, &WindowControl),
+        copy: &mut AttachedCopy,
+    ) -> Result<()> {
         let mut failure = None;
         for _ in 0..READS {
             let Some(list) = control.attached() else {
@@ -158,18 +222,16 @@ impl Window {
                 continue;
             };
             if list.version == copy.version {
-                return Ok(covers(copy.pieces.iter().copied(), first, end));
+                return Ok(());
             }
             let bytes = usize::try_from(list.entries)
                 .ok()
                 .and_then(|entries| entries.checked_mul(ENTRY));
             let room = bytes.and_then(Scratch::new);
-            let Some(room) = room else {
-                return Err(self.error(Class::NoMem, "has no memory left for a list"));
-            };
+            let room = room.ok_or_else(|| self.no_room())?;
             let len = room.len() as u64;
             let read = peer_memory::copy(
-                member.process,
+                process,
                 PeerCopy::Read,
                 &Data::contiguous(room.mem(), len),
                 (
@@ -184,11 +246,7 @@ impl Window {
                 failure = Some(error);
                 break;
             }
-            let word = |at: usize| u64::from_ne_bytes(room.mem().read_array(at as isize));
-            copy.pieces = (0..list.entries as usize)
-                .map(|index| (word(index * ENTRY), word(index * ENTRY + 8)))
-                .collect();
-            copy.version = list.version;
+            copy.set(list.version, room.mem(), list.entries as usize);
         }
         let why = failure.map_or(String::from("changes all the time"), |error| {
             format!("cannot be read: {error}")

@@ -4,14 +4,18 @@
 //! target, so that a flush has nothing to wait for.
 
 use super::Window;
-use super::target::{MemberControl, OtherHostRegion};
+use super::attached::{AttachedCopy, ENTRY};
+use super::setup::key_of;
+use super::target::{MemberControl, OtherHostRegion, RemotePieces};
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::{self, StartOutcome};
-use garonne_engine::one_sided::{AtomicArgs, AtomicOp, AtomicType, SwapArgs};
+use garonne_engine::one_sided::{
+    AccessRights, AtomicArgs, AtomicOp, AtomicType, RegionKey, RegionMemory, SwapArgs,
+};
 use garonne_progress::messaging::{Messaging, RegionCall, WaitTarget};
 use garonne_sync::peer_memory::PeerCopy;
-use garonne_sync::user::{Data, Packed, Scratch};
-use garonne_sync::window_control::{StripeGuard, TicketWord, WindowControl};
+use garonne_sync::user::{Data, Packed, Scratch, UserMem};
+use garonne_sync::window_control::{LIST_KEY_WORDS, StripeGuard, TicketWord, WindowControl};
 use garonne_sync::window_lock::LockMode;
 use std::sync::atomic::Ordering;
 
@@ -96,12 +100,40 @@ impl Window {
     /// Ends the registration of memory, and waits until nobody accesses it any more.
     pub(super) fn close_regions(&self) -> Result<()> {
         let host = self.host();
-        for key in &self.0.regions {
-            host.deregister_region(key)
-                .and_then(|started| finish(host, started))
-                .map_err(|error| self.region_error(&error))?;
+        let attached = self.attached_regions();
+        self.0
+            .regions
+            .iter()
+            .chain(&attached)
+            .try_for_each(|key| self.close_region(host, key))
+    }
+
+    fn close_region(&self, host: &dyn Messaging, key: &RegionKey) -> Result<()> {
+        host.deregister_region(key)
+            .and_then(|started| finish(host, started))
+            .map_err(|error| self.region_error(&error))
+    }
+
+    /// Opens memory of this process to members on other hosts; `None` where there are none.
+    ///
+    /// # Errors
+    /// `NoMem`, `Other`.
+    pub(super) fn open_region(&self, mem: UserMem, len: u64) -> Result<Option<RegionKey>> {
+        if self.0.one_host || len == 0 {
+            return Ok(None);
         }
-        Ok(())
+        let memory = RegionMemory {
+            mem,
+            len,
+            rights: AccessRights::ALL,
+        };
+        let key = self.host().register_region(memory);
+        key.map(Some).map_err(|error| self.region_error(&error))
+    }
+
+    /// Ends what [`Self::open_region`] began.
+    pub(super) fn withdraw_region(&self, key: Option<RegionKey>) -> Result<()> {
+        key.map_or(Ok(()), |key| self.close_region(self.host(), &key))
     }
 
     /// Changes a word of a control block on another host, and returns its old value.
@@ -242,62 +274,146 @@ impl Window {
         Ok(held)
     }
 
-    /// Copies between `here` and the packed bytes of `there` from `from` on, whose offsets count
-    /// from the beginning of a region.
+    /// Copies between `here` and the packed bytes of `there` from `from` on, whose addresses the
+    /// pieces stand for.
     pub(super) fn copy_remote(
         &self,
-        region: &OtherHostRegion,
+        remote: &RemotePieces,
         direction: PeerCopy,
         here: &Data,
         (there, from): (&Data, u64),
     ) -> Result<()> {
         let len = here.len.min(there.len.saturating_sub(from));
-        let call = |offset: u64, data: Data| match direction {
-            PeerCopy::Read => RegionCall::Get { offset, data },
-            PeerCopy::Write => RegionCall::Put { offset, data },
-        };
-        let Some(layout) = &there.layout else {
-            if len == 0 {
-                return Ok(());
+        if let (None, true) = (&there.layout, here.len == len && len > 0) {
+            let address = there.mem.addr(from as isize) as u64;
+            let (region, offset, room) = self.locate(remote, address)?;
+            if len <= room {
+                return self.call_region(&region, region_call(direction, offset, here.clone()));
             }
-            let whole = match here.len == len {
-                true => here.clone(),
-                false => Data::contiguous(here.mem, len),
-            };
-            let offset = there.mem.addr(from as isize) as u64;
-            return self.call_region(region, call(offset, whole));
-        };
+        }
         let room = Scratch::new(len.min(BATCH_BYTES) as usize).ok_or_else(|| self.no_room())?;
         let (mut done, mut blocks) = (0, Vec::with_capacity(BATCH_BLOCKS));
         while done < len {
             blocks.clear();
             let batch = (len - done).min(BATCH_BYTES);
-            let covered = layout.blocks(from + done, batch, BATCH_BLOCKS, &mut blocks);
+            let covered = match &there.layout {
+                Some(layout) => layout.blocks(from + done, batch, BATCH_BLOCKS, &mut blocks),
+                None => {
+                    blocks.push(((from + done) as isize, batch as usize));
+                    batch
+                }
+            };
             let packed = Packed::new(room.mem(), covered as usize);
             if direction == PeerCopy::Write {
                 here.pack_to(done, packed);
             }
-            let (host, mut at, mut open) = (self.host(), 0, Vec::with_capacity(blocks.len()));
-            let mut outcome = Ok(());
-            for (offset, len) in &blocks {
-                let piece = Data::contiguous(room.mem().offset(at), *len as u64);
-                let offset = there.mem.addr(*offset) as u64;
-                match host.access_region(region.peer, &region.key, call(offset, piece)) {
-                    Ok(started) => open.push(started),
-                    Err(error) => outcome = outcome.and(Err(error)),
-                }
-                at += *len as isize;
-            }
-            // All of them: they use the buffer.
-            for started in open {
-                outcome = outcome.and(finish(host, started));
-            }
-            outcome.map_err(|error| self.region_error(&error))?;
+            let addressed = blocks
+                .iter()
+                .map(|(offset, len)| (there.mem.addr(*offset) as u64, *len as u64));
+            self.copy_blocks(remote, direction, room.mem(), addressed)?;
             if direction == PeerCopy::Read {
                 here.unpack_from(done, packed);
             }
             done += covered;
         }
         Ok(())
+    }
+
+    /// Copies blocks, given by address and length, from or to memory where they lie back to back.
+    fn copy_blocks(
+        &self,
+        remote: &RemotePieces,
+        direction: PeerCopy,
+        packed: UserMem,
+        blocks: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<()> {
+        let (host, mut at, mut open) = (self.host(), 0, Vec::with_capacity(BATCH_BLOCKS));
+        let mut outcome = Ok(());
+        for (mut address, mut rest) in blocks {
+            // A block may lie in several pieces that touch each other.
+            while rest > 0 && outcome.is_ok() {
+                match self.locate(remote, address) {
+                    Ok((region, offset, room)) => {
+                        let len = rest.min(room);
+                        let data = Data::contiguous(packed.offset(at as isize), len);
+                        let call = region_call(direction, offset, data);
+                        match host.access_region(region.peer, &region.key, call) {
+                            Ok(started) => open.push(started),
+                            Err(error) => outcome = Err(self.region_error(&error)),
+                        }
+                        (address, rest, at) = (address + len, rest - len, at + len);
+                    }
+                    Err(error) => outcome = Err(error),
+                }
+            }
+        }
+        // All of them: they use the buffer.
+        for started in open {
+            let ended = finish(host, started).map_err(|error| self.region_error(&error));
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+
+    /// Returns the region of an address, the offset in it, and the bytes from there to its end.
+    fn locate(&self, remote: &RemotePieces, address: u64) -> Result<(OtherHostRegion, u64, u64)> {
+        let found = remote.pieces.iter().find_map(|piece| {
+            let offset = address.checked_sub(piece.start)?;
+            let room = piece.len.checked_sub(offset).filter(|room| *room > 0)?;
+            let region = OtherHostRegion {
+                peer: remote.peer,
+                key: piece.key?,
+            };
+            Some((region, offset, room))
+        });
+        let text = "has no registered memory for an access to another host";
+        found.ok_or_else(|| self.error(Class::RmaRange, text))
+    }
+
+    /// Reads the list of memory that a member on another host attached, if it has another version
+    /// than the copy.
+    pub(super) fn read_remote_list(
+        &self,
+        region: &OtherHostRegion,
+        copy: &mut AttachedCopy,
+    ) -> Result<()> {
+        const WORDS: usize = 3 + LIST_KEY_WORDS;
+        let offset = WindowControl::attached_offset() as u64;
+        let place = Scratch::new(8 * WORDS).ok_or_else(|| self.no_room())?;
+        loop {
+            let data = Data::contiguous(place.mem(), 8 * WORDS as u64);
+            self.call_region(region, RegionCall::Get { offset, data })?;
+            let words: [u64; WORDS] = std::array::from_fn(|index| {
+                u64::from_ne_bytes(place.mem().read_array(8 * index as isize))
+            });
+            let (version, entries) = (words[0], words[2]);
+            if version == copy.version {
+                return Ok(());
+            }
+            let list = key_of(&words[3..]).filter(|_| version.is_multiple_of(2));
+            if let Some(key) = list {
+                let len = usize::try_from(entries).unwrap_or(0).saturating_mul(ENTRY);
+                let room = Scratch::new(len).ok_or_else(|| self.no_room())?;
+                let list = OtherHostRegion { key, ..*region };
+                if len > 0 {
+                    let data = Data::contiguous(room.mem(), len as u64);
+                    self.call_region(&list, RegionCall::Get { offset: 0, data })?;
+                }
+                let word = (offset, AtomicType::U64);
+                if self.update_word(region, word, AtomicOp::NoOp, 0)? == version {
+                    copy.set(version, room.mem(), entries as usize);
+                    return Ok(());
+                }
+            }
+            self.host().progress();
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn region_call(direction: PeerCopy, offset: u64, data: Data) -> RegionCall {
+    match direction {
+        PeerCopy::Read => RegionCall::Get { offset, data },
+        PeerCopy::Write => RegionCall::Put { offset, data },
     }
 }

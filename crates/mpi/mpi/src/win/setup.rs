@@ -6,10 +6,10 @@
 //! the engine. At the end all agree on whether that worked, so that a window exists at all members
 //! or at none.
 
-use super::attached::Attachments;
+use super::attached::{AttachedPiece, Attachments};
 use super::epochs::Epochs;
 use super::hints;
-use super::target::{Member, MemberControl, MemberMemory, OtherHostRegion};
+use super::target::{Member, MemberControl, MemberMemory, OtherHostRegion, RemotePieces};
 use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
 use crate::attr::Attrs;
 use crate::coll::{Allgather, Barrier, Elements};
@@ -22,7 +22,7 @@ use garonne_engine::one_sided::{AccessRights, RegionKey, RegionMemory};
 use garonne_sync::memory_file::{self, MemoryFile};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
-use garonne_sync::window_control::WindowControl;
+use garonne_sync::window_control::{LIST_KEY_WORDS, WindowControl};
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -219,12 +219,6 @@ fn check_told(comm: &Comm, told: &[Contribution], mine: &Contribution) -> Result
             let text = format!("cannot share memory: {hosts}");
             return Err(comm.error(Class::RmaShared, text));
         }
-        if mine.flavor == 1 + Flavor::Dynamic as u64 {
-            let text = format!(
-                "makes no window: {hosts}, and dynamic windows are not implemented between hosts yet"
-            );
-            return Err(comm.error(Class::UnsupportedOperation, text));
-        }
     }
     if told.len() > garonne_sync::window_lock::MEMBERS_MAX {
         let text = format!("makes no window: it has {} members", told.len());
@@ -338,9 +332,11 @@ fn share(
 }
 
 /// Words of a key in messages: its length, and its bytes.
-const KEY_WORDS: usize = 1 + RegionKey::BYTES_MAX.div_ceil(8);
+const KEY_WORDS: usize = LIST_KEY_WORDS;
+const _: () = assert!(KEY_WORDS == 1 + RegionKey::BYTES_MAX.div_ceil(8));
 
-fn key_words(key: Option<&RegionKey>) -> [u64; KEY_WORDS] {
+/// Returns a key as words; all 0 for none.
+pub(super) fn key_words(key: Option<&RegionKey>) -> [u64; KEY_WORDS] {
     let bytes = key.map(RegionKey::encode).unwrap_or_default();
     let mut words = [0; KEY_WORDS];
     words[0] = bytes.len() as u64;
@@ -352,7 +348,8 @@ fn key_words(key: Option<&RegionKey>) -> [u64; KEY_WORDS] {
     words
 }
 
-fn key_of(words: &[u64]) -> Option<RegionKey> {
+/// Returns the key that these words are.
+pub(super) fn key_of(words: &[u64]) -> Option<RegionKey> {
     let (len, rest) = words.split_first()?;
     let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_ne_bytes()).collect();
     RegionKey::decode(bytes.get(..usize::try_from(*len).ok()?)?)
@@ -440,9 +437,14 @@ fn build(
                 },
                 memory: match (flavor, place) {
                     (Flavor::Dynamic, _) => MemberMemory::Attached(Mutex::default()),
-                    // A member without memory has no region of it: its control block stands for
-                    // it, which no access passes the check of the range for.
-                    (_, None) => MemberMemory::OtherHost(region(keys.1.or(keys.0))?),
+                    (_, None) => MemberMemory::OtherHost(RemotePieces {
+                        peer,
+                        pieces: Arc::new([AttachedPiece {
+                            start: 0,
+                            len: one.size,
+                            key: keys.1,
+                        }]),
+                    }),
                     (Flavor::Allocate | Flavor::Shared, Some(place)) => {
                         MemberMemory::Mapped(allocated(place, one))
                     }

@@ -1,6 +1,6 @@
 //! Where the memory of a member is, and whether an access stays within it.
 
-use super::attached::AttachedCopy;
+use super::attached::{AttachedCopy, AttachedPiece, covers};
 use super::{Flavor, Window};
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
@@ -9,7 +9,7 @@ use garonne_engine::one_sided::RegionKey;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use garonne_sync::window_control::WindowControl;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What a member knows of another one, or of itself.
 pub(super) struct Member {
@@ -45,7 +45,7 @@ pub(super) enum MemberMemory {
     /// At this address of another process.
     Process(u64),
     /// On another host.
-    OtherHost(OtherHostRegion),
+    OtherHost(RemotePieces),
     /// Attached to a dynamic window: the list as it was read last.
     Attached(Mutex<AttachedCopy>),
 }
@@ -61,15 +61,22 @@ pub(super) struct TargetData {
     pub place: TargetPlace,
 }
 
+/// Memory of a member on another host: registered regions, by the addresses for which they stand.
+#[derive(Clone)]
+pub(super) struct RemotePieces {
+    pub peer: Peer,
+    pub pieces: Arc<[AttachedPiece]>,
+}
+
 /// Where the memory of a target is.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum TargetPlace {
     /// This process may load and store it.
     Mapped,
     /// In another process of this host.
     Process(u32),
-    /// On another host: addresses count from the region's beginning.
-    OtherHost(OtherHostRegion),
+    /// On another host.
+    OtherHost(RemotePieces),
 }
 
 /// Bytes that elements reach: from the first, relative to their address, to the end.
@@ -127,7 +134,7 @@ impl Window {
             ),
             MemberMemory::OtherHost(region) => (
                 UserMem::null().offset(offset),
-                TargetPlace::OtherHost(*region),
+                TargetPlace::OtherHost(region.clone()),
             ),
             MemberMemory::Attached(_) => return Err(self.no_memory_at(rank, disp)),
         };
@@ -164,12 +171,27 @@ impl Window {
             _ => return Err(self.no_memory_at(rank, disp)),
         };
         let member = &self.0.members[rank as usize];
-        let mem = if rank == self.rank() {
-            self.own_attached(first, end)
-                .map(|(mem, start)| mem.offset((disp as u64).wrapping_sub(start) as isize))
+        let (mem, place) = if rank == self.rank() {
+            let found = self.own_attached(first, end);
+            let mem =
+                found.map(|(mem, start)| mem.offset((disp as u64).wrapping_sub(start) as isize));
+            (mem, TargetPlace::Mapped)
         } else {
-            self.peer_attaches(rank, first, end)?
-                .then(|| UserMem::null().offset(disp as isize))
+            let pieces = self.pieces_of(rank)?;
+            let mem = covers(
+                pieces.iter().map(|piece| (piece.start, piece.len)),
+                first,
+                end,
+            )
+            .then(|| UserMem::null().offset(disp as isize));
+            let place = match &member.control {
+                MemberControl::Mapped(_) => TargetPlace::Process(member.process),
+                MemberControl::OtherHost(region) => TargetPlace::OtherHost(RemotePieces {
+                    peer: region.peer,
+                    pieces,
+                }),
+            };
+            (mem, place)
         };
         let mem = mem.ok_or_else(|| self.no_memory_at(rank, disp))?;
         Ok(TargetData {
@@ -177,10 +199,7 @@ impl Window {
             mem,
             first,
             len: end - first,
-            place: match rank == self.rank() {
-                true => TargetPlace::Mapped,
-                false => TargetPlace::Process(member.process),
-            },
+            place,
         })
     }
 
