@@ -301,6 +301,56 @@ static void accumulates_are_atomic_on_all_types(void)
     }
 }
 
+/* Longer than what the library combines at once, with gaps at the target, and backwards at the origin. */
+static void long_accumulates_bring_the_old_values(void)
+{
+    enum { N = 20000 };
+    struct pair { double value; int index; } *pairs = check_alloc(N * sizeof *pairs), *old_pairs = check_alloc(N * sizeof *pairs);
+    double *memory = check_alloc(2 * N * sizeof(double)), *ones = check_alloc(N * sizeof(double)), *old = check_alloc(N * sizeof(double)), *base;
+    int target = (check_rank + 1) % check_size;
+    MPI_Datatype gaps, backwards;
+    MPI_Type_vector(N, 1, 2, MPI_DOUBLE, &gaps);
+    MPI_Type_commit(&gaps);
+    MPI_Type_vector(N, 1, -1, MPI_DOUBLE, &backwards);
+    MPI_Type_commit(&backwards);
+    for (int kind = 0; kind < 2; kind++) {
+        MPI_Win win;
+        if (kind == 0)
+            MPI_Win_allocate(2 * N * sizeof(double), sizeof(double), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+        else
+            MPI_Win_create(base = memory, 2 * N * sizeof(double), sizeof(double), MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        for (int i = 0; i < 2 * N; i++)
+            base[i] = i;
+        for (int i = 0; i < N; i++)
+            ones[i] = i, old[i] = -1;
+        MPI_Win_fence(0, win);
+        MPI_Get_accumulate(ones + N - 1, 1, backwards, old, N, MPI_DOUBLE, target, 0, 1, gaps, MPI_SUM, win);
+        MPI_Win_fence(0, win);
+        int wrong = 0;
+        for (int i = 0; i < N; i++)
+            wrong += old[i] != 2 * i || base[2 * i] != 2 * i + (N - 1 - i) || base[2 * i + 1] != 2 * i + 1;
+        CHECK_EQ(wrong, 0);
+        for (int i = 0; i < N; i++) {
+            struct pair *here = (struct pair *)base + i;
+            here->value = i, here->index = i;
+            pairs[i].value = i + i % 3 - 1, pairs[i].index = N;
+        }
+        MPI_Win_fence(0, win);
+        MPI_Get_accumulate(pairs, N, MPI_DOUBLE_INT, old_pairs, N, MPI_DOUBLE_INT, target, 0, N, MPI_DOUBLE_INT, MPI_MAXLOC, win);
+        MPI_Win_fence(0, win);
+        for (int i = 0; i < N; i++) {
+            struct pair *here = (struct pair *)base + i;
+            int greater = i % 3 == 2;
+            wrong += old_pairs[i].value != i || old_pairs[i].index != i || here->value != i + greater || here->index != (greater ? N : i);
+        }
+        CHECK_EQ(wrong, 0);
+        MPI_Win_free(&win);
+    }
+    MPI_Type_free(&gaps);
+    MPI_Type_free(&backwards);
+    free(pairs), free(old_pairs), free(memory), free(ones), free(old);
+}
+
 static void compare_and_swap_takes_turns(void)
 {
     int *base, turns = 50;
@@ -516,6 +566,7 @@ int main(int argc, char **argv)
         kinds = SHARED;
     RUN(random_accesses_do_what_a_sequential_model_does);
     RUN(accumulates_are_atomic_on_all_types);
+    RUN(long_accumulates_bring_the_old_values);
     RUN(compare_and_swap_takes_turns);
     RUN(an_exclusive_lock_excludes);
     if (kinds > SHARED)

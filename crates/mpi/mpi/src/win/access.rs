@@ -231,7 +231,10 @@ impl Window {
             (_, Some(origin)) => Some((origin, origin.data()?)),
         };
         let _stripes = self.hold_stripes(rank, there.first, there.len)?;
-        if let Some(result) = &result {
+        // What is combined piece by piece is read only once.
+        let is_combined = operands.is_some() && op != PredefinedOp::Replace;
+        let is_mapped = matches!(there.place, TargetPlace::Mapped);
+        if let Some(result) = result.as_ref().filter(|_| is_mapped || !is_combined) {
             self.copy(rank, PeerCopy::Read, result, &there)?;
         }
         match (operands, &there.place) {
@@ -243,7 +246,8 @@ impl Window {
                 self.combine_mapped(op, (origin, &data), (target, &there), &natural)
             }
             (Some((origin, data)), TargetPlace::Process(_) | TargetPlace::OtherHost(_)) => {
-                self.combine_unmapped(op, (origin, &data), (rank, &there), &natural)
+                let into = (rank, &there, result.as_ref());
+                self.combine_unmapped(op, (origin, &data), into, &natural)
             }
         }
     }
@@ -273,12 +277,13 @@ impl Window {
         Ok(())
     }
 
-    /// Combines operands with elements of another process, piece by piece in a buffer.
+    /// Combines operands with elements of another process, piece by piece in a buffer, and copies
+    /// their old values to `result`.
     fn combine_unmapped(
         &self,
         op: PredefinedOp,
         (origin, data): (&Part<'_>, &Data),
-        (rank, there): (u32, &TargetData),
+        (rank, there, result): (u32, &TargetData, Option<&Data>),
         natural: &Natural,
     ) -> Result<()> {
         let (extent, size) = (natural.leaf.extent(), natural.datatype.size());
@@ -303,6 +308,11 @@ impl Window {
             let here = natural.data(room.mem(), count)?;
             let copy = |direction| self.copy_unmapped(rank, direction, &here, (there, done * size));
             copy(PeerCopy::Read)?;
+            if let Some(result) = result {
+                let old = Packed::new(packed, (count * size) as usize);
+                here.pack_to(0, old);
+                result.unpack_from(done * size, old);
+            }
             let operands = match &whole {
                 Some(whole) => whole.mem().offset((done * extent) as isize),
                 None if is_array => origin.mem.offset((done * extent) as isize),
