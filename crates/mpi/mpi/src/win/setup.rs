@@ -356,7 +356,7 @@ pub(super) fn key_of(words: &[u64]) -> Option<RegionKey> {
 }
 
 /// Regions of a member: its control block and its memory, if it has any.
-type MemberRegions = (Option<RegionKey>, Option<RegionKey>);
+type RegionKeys = (Option<RegionKey>, Option<RegionKey>);
 
 /// Registers this member's control block and memory for members on other hosts. Returns those of
 /// all members.
@@ -365,7 +365,7 @@ fn open_regions(
     control: &WindowControl,
     (memory, len): (UserMem, u64),
     origin: CallOrigin,
-) -> Result<(Vec<RegionKey>, Vec<MemberRegions>)> {
+) -> Result<(Vec<RegionKey>, Vec<RegionKeys>)> {
     let host = &comm.process().host;
     let register = |mem, len| {
         host.register_region(RegionMemory {
