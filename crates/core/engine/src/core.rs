@@ -131,7 +131,7 @@ impl Core {
     /// Opens the state of `peer`, a process of the job.
     #[cold]
     pub(crate) fn open_peer(&mut self, peer: Peer, reach: PeerCapabilities) -> u32 {
-        self.peers.open(peer, reach, self.quotas)
+        self.peers.open(peer, reach, &self.quotas)
     }
 
     /// Queues a control packet.

@@ -26,6 +26,10 @@ pub const ENVELOPES_TOTAL: u32 = 64 << 10;
 /// [`PAYLOAD_TOTAL`]. A window of eight of the longest messages that travel with their envelope.
 pub const PAYLOAD_CREDIT_MAX: u64 = 2 << 20;
 
+/// Unexpected payload in bytes granted to a peer of another world: one of the longest messages that
+/// travel with their envelope.
+pub const PAYLOAD_BETWEEN_WORLDS: u64 = 256 << 10;
+
 /// Least unexpected payload in bytes granted to a peer: a handful of eager messages.
 pub const PAYLOAD_CREDIT_MIN: u64 = 16 << 10;
 

@@ -28,3 +28,4 @@ mod sys;
 pub mod tasks;
 #[cfg(all(test, shuttle))]
 mod waiters_shuttle;
+pub mod world_connector;

@@ -323,6 +323,11 @@ impl<T: Copy> ConstPtr<T> {
 }
 
 impl StrIn {
+    /// Returns whether the program passed null.
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// The text; what is not UTF-8 is replaced.
     pub fn text(self) -> Result<String> {
         if self.0.is_null() {

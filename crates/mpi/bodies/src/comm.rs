@@ -216,22 +216,26 @@ fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
 
 pub(crate) fn comm_free(_: CallId, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
-    freeable(handle)?.free()?;
+    let found = freeable(handle)?;
+    found.free()?;
+    found.process().forget_parent(found);
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 
 pub(crate) fn comm_disconnect(call: CallId, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
-    freeable(handle)?.disconnect(call.origin())?;
+    let found = freeable(handle)?;
+    found.disconnect(call.origin())?;
+    found.process().forget_parent(found);
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 
-/// No process of a job that `garonne run` started was spawned by another.
+/// The parent's communicator got its handle in `MPI_Init`.
 pub(crate) fn comm_get_parent(_: CallId, parent: Ptr<MPI_Comm>) -> Result<()> {
-    crate::init_state::process()?;
-    parent.set(MPI_COMM_NULL)
+    let found = crate::init_state::process()?.parent();
+    parent.set(found.map_or(MPI_COMM_NULL, |comm| MPI_Comm(comm.handle())))
 }
 
 pub(crate) fn comm_set_name(_: CallId, on: MPI_Comm, name: StrIn) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::comm_contexts;
 use crate::constants::*;
 use crate::handle::*;
 use crate::init_state::{self, Phase};
-use crate::objects::{self, infos, publish};
+use crate::objects::{self, infos, publish, publish_comm};
 use crate::rank_context::RankContext;
 use crate::{call_site, optional_checks, this_rank};
 use garonne_mpi::error::Class;
@@ -93,6 +93,8 @@ fn init_world(call: CallId, required: c_int) -> Result<c_int> {
     init_state::set_main_thread(provided);
     objects::set_world(process.world().zip(process.self_comm()));
     init_state::set_phase(Phase::Running);
+    process.connect_parent(call.origin())?;
+    publish_comm(process.parent())?;
     Ok(provided)
 }
 

@@ -42,6 +42,7 @@ mod cpp_exceptions;
 mod datatype;
 mod datatype_queries;
 mod datatype_refs;
+mod dynamic;
 pub mod entry;
 mod env;
 mod errhandler;

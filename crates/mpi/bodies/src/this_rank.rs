@@ -13,8 +13,9 @@ use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{ProcessConfig, ThreadLevel};
 use garonne_progress::messaging::Messaging;
+use garonne_progress::world_connector::WorldConnector;
 use garonne_rank::client::AgentClient;
-use garonne_rank::{Rank, RankHost, RankShards};
+use garonne_rank::{Rank, RankHost, RankShards, WorldConnections};
 use garonne_sync::try_lock::SingleThreaded;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -170,13 +171,19 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         || Group::world(host.world_size()),
         |hosts| Group::compact(hosts.local_ranks.clone()),
     );
+    let connector = connections_of(rank);
     let mut config = ProcessConfig::plain(match sharded {
         Some(shards) => shards,
         None => host.clone(),
     });
     if let (Some(client), Some(_)) = (&rank.client, hosts) {
         let client = client.clone();
-        config.node_of = Arc::new(move |peer| client.endpoint(peer).node());
+        let size = client.world().size;
+        config.node_of = Arc::new(move |peer| match peer < size {
+            true => client.endpoint(peer).node(),
+            // Of processes of other worlds nobody asks.
+            false => u32::MAX,
+        });
     }
     if let Some(client) = rank.client.clone() {
         config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
@@ -196,13 +203,28 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         resources: env::resources,
         segments: engines.segments.clone(),
         initial_errhandler,
+        connector,
         ..config
     })
+}
+
+/// Returns the rank's connections to other worlds; `None`: it can have none.
+fn connections_of(rank: &Rank) -> Option<Arc<dyn WorldConnector>> {
+    let job = rank.client.as_ref().map(|client| {
+        let world = client.world();
+        (world.job.0.to_ne_bytes(), world.epoch)
+    });
+    let connections = WorldConnections::new(rank.host.clone(), job).ok()?;
+    Some(Arc::new(connections))
 }
 
 /// Returns the reason why a peer will receive nothing more, or `None` if it may. A peer that sleeps
 /// in `MPI_Finalize` may still be sent to, but starts no receive.
 fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
+    if peer >= client.world().size {
+        // Of another world: only its connection tells.
+        return None;
+    }
     match client.state_of(peer) {
         RankState::Finalized => Some("has called MPI_Finalize"),
         RankState::Gone => Some("has ended"),

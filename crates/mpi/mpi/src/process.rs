@@ -8,6 +8,7 @@
 use crate::attr::Keyvals;
 use crate::coll::SegmentAllocator;
 use crate::comm::context_ids::{self, ContextIds};
+use crate::comm::other_worlds::{BridgeLease, Bridges};
 use crate::comm::{Comm, CommParts};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
@@ -20,6 +21,7 @@ use crate::unmatched_sends;
 use garonne_engine::api::{self, CallOrigin};
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_progress::messaging::Messaging;
+use garonne_progress::world_connector::WorldConnector;
 // No user code runs under these locks; each update leaves a consistent value.
 use garonne_sync::mutex::lock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,6 +76,8 @@ pub struct ProcessConfig {
     pub say: fn(&str),
     /// Allocator of this rank's heap for collectives. It lives as long as the engine.
     pub segments: Arc<SegmentAllocator>,
+    /// Connections to processes of other worlds; `None`: this process has none.
+    pub connector: Option<Arc<dyn WorldConnector>>,
     /// The error handler that the predefined communicators have at first.
     pub initial_errhandler: Errhandler,
 }
@@ -96,6 +100,7 @@ impl ProcessConfig {
             receives_no_more: Arc::new(|_| None),
             say: |_| {},
             segments: Arc::default(),
+            connector: None,
             initial_errhandler: Errhandler::Fatal,
         }
     }
@@ -149,6 +154,7 @@ pub struct Process {
     /// Buffer of `MPI_Buffer_attach`.
     pub buffers: BsendBuffer,
     pub(crate) contexts: Arc<ContextIds>,
+    pub(crate) bridges: Bridges,
     life: Mutex<LifeCycle>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
@@ -252,6 +258,7 @@ impl Process {
             keyvals: Keyvals::default(),
             buffers: BsendBuffer::default(),
             contexts: ContextIds::new(),
+            bridges: Bridges::default(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
             retired: Mutex::default(),
@@ -326,6 +333,7 @@ impl Process {
         // because of an error must not wait here for others that wait for it (the agent sees its
         // exit status and ends the job).
         self.drain();
+        drop(self.bridges.take_parent());
         let mut life = lock(&self.life);
         (life.world, life.this, life.stage) = (None, None, WorldStage::Finalized);
         drop(life);
@@ -474,6 +482,11 @@ impl Process {
                 Error::new(Class::Other, format!("{what} failed with errno {errno}"))
             }
         }
+    }
+
+    /// Returns the bridges to members of these groups that are of other worlds.
+    pub(crate) fn bridges_of(&self, groups: &[&Group]) -> Vec<Arc<BridgeLease>> {
+        self.bridges.of(groups, self.host.world_size())
     }
 
     /// Keeps a request that the program freed until it is over (`MPI_Request_free`).

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Turns of waiting between two calls at a port that cut the first one off.
+pub const PORT_RECALL: u32 = 20;
+
 /// Bytes of one control message. Larger ones (a long abort text) are cut: the socket's buffer holds
 /// many of this size.
 pub const MESSAGE_BYTES_MAX: usize = 32 * 1024;

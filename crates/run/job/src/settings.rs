@@ -154,7 +154,7 @@ pub const SETTINGS: [(&str, &str, &str); 21] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 16] = [
+pub const INTERNAL: [&str; 18] = [
     "GARONNE_AGENT",
     "GARONNE_CC",
     "GARONNE_COMPLETE",
@@ -163,6 +163,7 @@ pub const INTERNAL: [&str; 16] = [
     "GARONNE_FD",
     "GARONNE_HELPERS",
     "GARONNE_JOB",
+    ENV_PARENT,
     "GARONNE_PROGRAM",
     "GARONNE_RANK",
     "GARONNE_ROOT",
@@ -170,8 +171,16 @@ pub const INTERNAL: [&str; 16] = [
     "GARONNE_SEEDS",
     "GARONNE_SIZE",
     "GARONNE_SLOTS",
+    ENV_SPAWN,
     "GARONNE_STATE",
 ];
+
+/// Port to which the processes of a started job connect, for the job's agent. It becomes
+/// [`ENV_PARENT`] of its processes, so that jobs which these start by hand do not inherit it.
+pub const ENV_SPAWN: &str = "GARONNE_SPAWN";
+
+/// Port to which a started process connects when it initialises MPI.
+pub const ENV_PARENT: &str = "GARONNE_PARENT";
 
 /// Returns the variables that look like settings and are none, each with a sentence about it, in
 /// order.

@@ -107,7 +107,7 @@ fn receive(line: &OwnedFd, missing: &str) -> Result<Vec<u8>> {
 
 /// The `garonne` that belongs to this library: beside it, or where an installation has it, or else
 /// the one of the search path.
-fn program() -> Result<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     let own = own_object();
     let dir = own.as_deref().and_then(|path| path.parent());
     let near = dir

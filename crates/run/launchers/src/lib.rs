@@ -32,6 +32,7 @@ mod wireup;
 use std::fmt::Debug;
 
 pub use abort_via_launcher::{abort_job, keep_exchange};
+pub use agent_start::program as agent_program;
 use detect_launcher::{ExchangeMethod, detect, refusal};
 use env_exchange::EnvExchange;
 use garonne_job::error::Result;

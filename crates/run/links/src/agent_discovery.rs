@@ -32,6 +32,21 @@ pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
 /// The CPUs on which the progress thread of a bound rank may run, as a list.
 pub const ENV_HELPERS: &str = "GARONNE_HELPERS";
 
+/// Returns whether a variable tells a rank its place in a job, which a program that the rank starts
+/// does not have.
+pub fn is_of_rank(name: &std::ffi::OsStr) -> bool {
+    let own = [
+        ENV_FD,
+        ENV_AGENT,
+        ENV_JOB,
+        ENV_RANK,
+        ENV_SIZE,
+        ENV_PROGRAM,
+        ENV_HELPERS,
+    ];
+    own.iter().any(|known| name == *known)
+}
+
 /// The jobs that run on this machine (in this network namespace), oldest first.
 pub fn jobs() -> Vec<AgentSocketName> {
     let mut jobs: Vec<_> = abstract_names()

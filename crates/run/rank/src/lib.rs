@@ -22,13 +22,17 @@ mod idle_cores;
 mod loaded_objects;
 pub mod measured_networks;
 mod node_peers;
+mod published_names;
 mod rank;
 mod remote_hosts;
 mod shards;
+mod spawned_job;
 pub mod strategy;
 pub mod trace_recorder;
 pub mod transport_modules;
+mod world_connections;
 
 pub use environment::{PublishedState, RankEnvironment};
 pub use rank::{JobHosts, Rank, RankHost, clock_ns};
 pub use shards::RankShards;
+pub use world_connections::WorldConnections;

@@ -313,6 +313,9 @@ impl Rank {
                 std::thread::sleep(limits::EXIT_CHECK);
             }
         }
+        // Bridges to other worlds that are still open say goodbye: what was sent arrives.
+        let bridges = self.host.inspect(|shard| shard.transport().take_bridges());
+        drop(bridges);
         while self.hosts.is_some() && self.has_unacknowledged() {
             self.host.progress();
             std::thread::sleep(limits::EXIT_CHECK);
@@ -365,10 +368,9 @@ impl Rank {
         let Some(client) = &self.client else {
             return false;
         };
-        let owed = self
-            .host
-            .inspect(|shard| shard.transport().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
-        owed.iter().any(|peer| {
+        let owed = self.host.inspect(|shard| shard.transport().owed());
+        let size = client.world().size;
+        owed.iter().filter(|peer| **peer < size).any(|peer| {
             matches!(
                 client.state_of(*peer),
                 RankState::Absent | RankState::Running
@@ -380,10 +382,12 @@ impl Rank {
     fn has_left(&self, peer: Peer) -> bool {
         let client = self.client.as_ref();
         client.is_some_and(|client| {
-            matches!(
-                client.state_of(peer),
-                RankState::Finalized | RankState::Gone
-            )
+            let is_own = peer < client.world().size;
+            is_own
+                && matches!(
+                    client.state_of(peer),
+                    RankState::Finalized | RankState::Gone
+                )
         })
     }
 

@@ -7,7 +7,7 @@
 //! to the memory is copied here, a chunk in each poll. Everything else between such ranks goes by
 //! shared memory alone, as without this.
 
-use crate::{MultiTransport, OtherPeers, RemotePart, lock};
+use crate::{HomeTcp, MultiTransport, OtherPeers, RemotePart, lock};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, RemoteMemory,
@@ -84,7 +84,10 @@ impl RemotePart {
             ..*bulk
         };
         self.copies = true;
-        self.enter().read_beside(&named, memory)
+        match HomeTcp::of(self.enter()) {
+            Some(mut home) => home.read_beside(&named, memory),
+            None => Err(Error::Misuse("data by both transports without TCP")),
+        }
     }
 }
 
@@ -96,9 +99,11 @@ impl MultiTransport {
         let OtherPeers::Tcp(remote) = &mut self.others else {
             return 0;
         };
-        let due = remote.enter().next_copy();
+        let due = HomeTcp::of(remote.enter()).and_then(|mut home| home.next_copy());
         let Some(due) = due else {
-            remote.copies = lock(&remote.tcp).reads_beside();
+            let home = HomeTcp::of(lock(&remote.tcp));
+            let reads = home.is_some_and(|home| home.reads_beside());
+            remote.copies = reads;
             return 0;
         };
         let len = due.len.min(READ_CHUNK);
@@ -112,7 +117,9 @@ impl MultiTransport {
             len,
         };
         let result = self.shm.read(bulk).map(|_| len);
-        lock(&remote.tcp).copied(due.peer, result);
+        if let Some(mut home) = HomeTcp::of(lock(&remote.tcp)) {
+            home.copied(due.peer, result);
+        }
         1
     }
 }

@@ -16,7 +16,10 @@
 #![deny(unsafe_code)]
 
 mod intra_node_paths;
+mod remotes;
 mod socket_watcher;
+
+pub use remotes::{Bridge, HomeTcp};
 
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
@@ -32,9 +35,12 @@ use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
-use garonne_tcp::{SocketSet, TcpTransport};
+use garonne_tcp::TcpTransport;
 use garonne_transport::dynamic::{DynTransport, boxed};
-use garonne_transport::limits::{MULTI_TCP_EVERY_MAX, TCP_FRAGMENTED_MAX};
+use garonne_transport::limits::{
+    MULTI_TCP_EVERY_MAX, TCP_FRAGMENTED_MAX, TCP_INLINE_MAX, TCP_PACKET_MAX,
+};
+use remotes::{RemoteSockets, RemoteTransports};
 use socket_watcher::{Doorbells, SocketWatcher};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -48,6 +54,8 @@ use std::time::Duration;
 pub struct MultiTransport {
     shm: ShmTransport,
     others: OtherPeers,
+    /// Doorbell of the rank, with the times at which sockets need it.
+    wake: Arc<MultiWake>,
 }
 
 /// Transport to the peers that `MultiTransport::shm` does not reach.
@@ -64,7 +72,7 @@ enum OtherPeers {
 struct ModulePart {
     outermost: Box<dyn DynTransport>,
     /// Transport to other nodes, which the modules wrap.
-    tcp: Option<Arc<Mutex<TcpTransport>>>,
+    tcp: Option<Arc<Mutex<RemoteTransports>>>,
 }
 
 /// TCP to the peers of other nodes, and the thread that watches its sockets.
@@ -77,7 +85,7 @@ struct RemotePart {
     watcher_cpus: Vec<u32>,
     /// Words that wake the progress thread of this rank.
     progress_words: Option<(SharedWord, SharedWord)>,
-    tcp: Arc<Mutex<TcpTransport>>,
+    tcp: Arc<Mutex<RemoteTransports>>,
     /// By peer: whether shared memory reaches the peer.
     near: Vec<bool>,
     wake: Arc<MultiWake>,
@@ -105,7 +113,7 @@ impl std::fmt::Debug for MultiTransport {
 /// The doorbell, with the time at which sockets need their rank.
 struct MultiWake {
     bell: Arc<dyn WakeSource>,
-    sockets: SocketSet,
+    sockets: Arc<RemoteSockets>,
 }
 
 impl WakeSource for MultiWake {
@@ -135,11 +143,11 @@ impl WakeSource for MultiWake {
     }
 }
 
-fn lock(tcp: &Mutex<TcpTransport>) -> MutexGuard<'_, TcpTransport> {
+fn lock(tcp: &Mutex<RemoteTransports>) -> MutexGuard<'_, RemoteTransports> {
     tcp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn try_lock(tcp: &Mutex<TcpTransport>) -> Option<MutexGuard<'_, TcpTransport>> {
+fn try_lock(tcp: &Mutex<RemoteTransports>) -> Option<MutexGuard<'_, RemoteTransports>> {
     match tcp.try_lock() {
         Ok(tcp) => Some(tcp),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -161,14 +169,14 @@ impl RemotePart {
 
     /// Locks TCP for an operation with a peer.
     #[inline]
-    fn enter(&mut self) -> MutexGuard<'_, TcpTransport> {
+    fn enter(&mut self) -> MutexGuard<'_, RemoteTransports> {
         self.moves();
         lock(&self.tcp)
     }
 
     /// Has TCP send something. The watcher sends what TCP keeps back for a later packet.
     #[inline]
-    fn send<T>(&mut self, how: impl FnOnce(&mut TcpTransport) -> T) -> T {
+    fn send<T>(&mut self, how: impl FnOnce(&mut RemoteTransports) -> T) -> T {
         let mut tcp = self.enter();
         let result = how(&mut tcp);
         let wants = tcp.wants_naps();
@@ -234,10 +242,7 @@ impl RemotePart {
 impl MultiTransport {
     /// The transport of a rank whose peers are all on its node.
     pub fn of_node(shm: ShmTransport) -> Self {
-        Self {
-            shm,
-            others: OtherPeers::None,
-        }
+        Self::of(shm, OtherPeers::None, RemoteSockets::new())
     }
 
     /// Returns a transport whose packets and regions go through modules. `wrap` is given this
@@ -256,45 +261,54 @@ impl MultiTransport {
         let shm = ShmTransport::new(Arc::new(unused)).map_err(|error| format!("{error:?}"))?;
         let tcp = self.remote().map(|remote| remote.tcp.clone());
         let outermost = wrap(boxed(self))?;
-        Ok(Self {
-            shm,
-            others: OtherPeers::Modules(Box::new(ModulePart { outermost, tcp })),
-        })
+        let modules = OtherPeers::Modules(Box::new(ModulePart { outermost, tcp }));
+        Ok(Self::of(shm, modules, RemoteSockets::new()))
     }
 
     /// The transport of a rank that reaches the peers that are `near` by shared memory and the
     /// others by TCP. Both transports name peers by their index in the job's world.
-    pub fn new(mut shm: ShmTransport, tcp: TcpTransport, near: Vec<bool>) -> Self {
+    pub fn new(shm: ShmTransport, tcp: TcpTransport, near: Vec<bool>) -> Self {
+        let mut transport = Self::of_node(shm);
+        transport.open_remotes(Some(tcp), near);
+        transport
+    }
+
+    fn of(shm: ShmTransport, others: OtherPeers, sockets: Arc<RemoteSockets>) -> Self {
         let wake = Arc::new(MultiWake {
             bell: shm.wake_source(),
-            sockets: tcp.sockets(),
+            sockets,
         });
-        let words = shm.progress_words(shm.me());
+        Self { shm, others, wake }
+    }
+
+    /// From now on peers that are not `near` are reached by TCP.
+    fn open_remotes(&mut self, home: Option<TcpTransport>, near: Vec<bool>) {
+        let words = self.shm.progress_words(self.shm.me());
         let alone = near.iter().filter(|near| **near).count() <= 1;
+        let remotes = RemoteTransports::new(home, self.wake.sockets.clone());
         let remote = RemotePart {
             watcher: None,
             watcher_cpus: Vec::new(),
             progress_words: words.map(|words| (words.word(0), words.word(4))),
-            tcp: Arc::new(Mutex::new(tcp)),
+            tcp: Arc::new(Mutex::new(remotes)),
             near,
-            wake,
+            wake: self.wake.clone(),
             tcp_every: 1,
             tcp_in: 0,
             tcp_every_max: if alone { 0 } else { MULTI_TCP_EVERY_MAX },
             both: Vec::new(),
             copies: false,
         };
-        Self {
-            shm,
-            others: OtherPeers::Tcp(Box::new(remote)),
-        }
+        self.others = OtherPeers::Tcp(Box::new(remote));
     }
 
     /// Has large data to and from some peers of this node go by both transports from now on. `both`
     /// says by index for which peers; both sides say the same, and none names itself.
     pub fn join(&mut self, both: Vec<bool>) {
         if let Some(remote) = self.remote_mut() {
-            lock(&remote.tcp).set_beside(both.clone());
+            HomeTcp::of(lock(&remote.tcp))
+                .into_iter()
+                .for_each(|mut home| home.set_beside(both.clone()));
             remote.both = both;
         }
     }
@@ -313,11 +327,11 @@ impl MultiTransport {
     }
 
     /// The part for other hosts.
-    pub fn tcp(&mut self) -> Option<MutexGuard<'_, TcpTransport>> {
+    pub fn tcp(&mut self) -> Option<HomeTcp<'_>> {
         match &self.others {
             OtherPeers::None => None,
-            OtherPeers::Tcp(remote) => Some(lock(&remote.tcp)),
-            OtherPeers::Modules(modules) => modules.tcp.as_deref().map(lock),
+            OtherPeers::Tcp(remote) => HomeTcp::of(lock(&remote.tcp)),
+            OtherPeers::Modules(modules) => modules.tcp.as_deref().map(lock).and_then(HomeTcp::of),
         }
     }
 
@@ -388,14 +402,12 @@ impl Transport for MultiTransport {
     fn limits(&self) -> TransportLimits {
         ask_modules!(self, modules => modules.limits());
         let shm = self.shm.limits();
-        let Some(tcp) = self.remote().map(|remote| lock(&remote.tcp).limits()) else {
-            return shm;
-        };
+        // Also without peers of other hosts: there may be some of other worlds later.
         TransportLimits {
-            inline_max: shm.inline_max.min(tcp.inline_max),
-            packet_max: shm.packet_max.min(tcp.packet_max),
-            control_max: shm.control_max.min(tcp.control_max),
-            ordered: shm.ordered && tcp.ordered,
+            inline_max: shm.inline_max.min(TCP_INLINE_MAX),
+            packet_max: shm.packet_max.min(TCP_PACKET_MAX),
+            control_max: shm.control_max,
+            ordered: shm.ordered,
         }
     }
 
@@ -525,9 +537,8 @@ impl Transport for MultiTransport {
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
         match &self.others {
-            OtherPeers::Tcp(remote) => remote.wake.clone(),
+            OtherPeers::None | OtherPeers::Tcp(_) => self.wake.clone(),
             OtherPeers::Modules(modules) => modules.outermost.wake_source(),
-            OtherPeers::None => self.shm.wake_source(),
         }
     }
 

@@ -5,11 +5,11 @@
 //! progress is first released. It also sees to it that what is kept, or what a socket did not take
 //! at once, leaves while nobody of the rank looks.
 
+use super::remotes::{RemoteSockets, RemoteTransports};
 use super::{lock, try_lock};
 use garonne_engine::transport::WakeSource;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::SharedWord;
-use garonne_tcp::{SocketSet, TcpTransport};
 use garonne_transport::limits::TCP_COALESCE_CHECK;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -57,9 +57,9 @@ impl SocketWatcher {
     /// # Errors
     /// The system gives no descriptor or no thread.
     pub(super) fn start(
-        sockets: &SocketSet,
+        sockets: &RemoteSockets,
         (bells, cpus): (Doorbells, &[u32]),
-        tcp: &Arc<Mutex<TcpTransport>>,
+        tcp: &Arc<Mutex<RemoteTransports>>,
     ) -> Result<Self, rustix::io::Errno> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -67,12 +67,8 @@ impl SocketWatcher {
         epoll::add(&*epoll, &*kept, EventData::new_u64(KEPT), EventFlags::IN)?;
         epoll::add(&*epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let nothing = EventFlags::ONESHOT;
-        epoll::add(
-            &*epoll,
-            sockets.epoll(),
-            EventData::new_u64(SOCKETS),
-            nothing,
-        )?;
+        let all = sockets.epoll().ok_or(rustix::io::Errno::MFILE)?;
+        epoll::add(&*epoll, all, EventData::new_u64(SOCKETS), nothing)?;
         let (its_epoll, its_kept, tcp) = (epoll.clone(), kept.clone(), tcp.clone());
         let cpus = cpus.to_vec();
         let thread = garonne_transport::sys::without_signals(|| {
@@ -99,15 +95,12 @@ impl SocketWatcher {
     }
 
     /// From now on the first socket that is ready, or is so already, rings.
-    pub(super) fn arm(&self, sockets: &SocketSet) -> bool {
+    pub(super) fn arm(&self, sockets: &RemoteSockets) -> bool {
         let once = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::modify(
-            &*self.epoll,
-            sockets.epoll(),
-            EventData::new_u64(SOCKETS),
-            once,
-        )
-        .is_ok()
+        let event = EventData::new_u64(SOCKETS);
+        sockets
+            .epoll()
+            .is_some_and(|all| epoll::modify(&*self.epoll, all, event, once).is_ok())
     }
 }
 
@@ -125,7 +118,7 @@ fn live_on(cpus: &[u32]) {
     }
 }
 
-fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Doorbells, tcp: &Mutex<TcpTransport>) {
+fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Doorbells, tcp: &Mutex<RemoteTransports>) {
     let (mut nap, mut busy) = (None, false);
     loop {
         let mut events = Vec::with_capacity(3);

@@ -91,6 +91,11 @@ impl SocketSet {
         &self.wake.epoll
     }
 
+    /// Returns whether both are the sockets of one transport.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.wake, &other.wake)
+    }
+
     /// Sets whether somebody wakes the sleeper when one is ready.
     pub fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::SeqCst);

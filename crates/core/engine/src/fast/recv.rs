@@ -231,7 +231,7 @@ impl Core {
         let peer_state = &mut self.peers[route.peer_index as usize];
         if stream.reorder.is_some()
             || header.sequence != stream.next_rx as u32
-            || !peer_state.may_send(&self.quotas)
+            || !peer_state.may_send()
         {
             return false;
         }
@@ -259,7 +259,7 @@ impl Core {
         };
         stream.next_rx += 1;
         peer_state.outstanding += 1;
-        let credits_due = peer_state.owe(meta.len, &self.quotas);
+        let credits_due = peer_state.owe(meta.len);
         if receive == NONE {
             self.expected_recv.take(meta, payload);
         } else {

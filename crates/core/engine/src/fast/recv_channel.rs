@@ -190,10 +190,10 @@ impl Core {
         };
         let stream = self.sequences.get(route.stream);
         let peer_state = &self.peers[route.peer_index as usize];
-        if stream.reorder.is_some() || !peer_state.may_send(&self.quotas) {
+        if stream.reorder.is_some() || !peer_state.may_send() {
             return false;
         }
-        let allowed = peer_state.receivable(&self.quotas, RUN_PAYLOAD_MAX as u64);
+        let allowed = peer_state.receivable(RUN_PAYLOAD_MAX as u64);
         self.recv_channels.places[place] = RecvChannel {
             key: stream_key(context, peer).0,
             last: u64::from((stream.next_rx as u32).wrapping_sub(1)) << 32,
@@ -222,7 +222,7 @@ impl Core {
         }
         self.sequences.get_mut(channel.stream).next_rx += u64::from(taken);
         let peer_index = channel.peer_index;
-        if self.peers[peer_index as usize].receive_batch(taken, channel.bytes, &self.quotas) {
+        if self.peers[peer_index as usize].receive_batch(taken, channel.bytes) {
             self.return_credits(peer_index);
         }
     }

@@ -255,7 +255,11 @@ mod tests {
         };
         for peer in 0..count {
             counters.hide();
-            peer_states.push(PeerState::new(peer, reach, CreditQuotas::for_world(4)));
+            peer_states.push(PeerState::new(
+                peer,
+                reach,
+                (CreditQuotas::for_world(4), &CreditQuotas::for_world(4)),
+            ));
             counters.show(peer_states);
         }
     }

@@ -7,15 +7,14 @@ use crate::api::Peer;
 use crate::core::{Core, IncomingPayload};
 use crate::key_map::NONE;
 use crate::limits::{
-    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN,
-    PAYLOAD_TOTAL,
+    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_BETWEEN_WORLDS, PAYLOAD_CREDIT_MAX,
+    PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL,
 };
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::protocol::wire::ControlPayload;
 use crate::transport::{PacketHeader, PacketKind};
 
-/// Credits that every engine of a job grants to each peer. Both sides compute them from the same
-/// numbers.
+/// Credits that an engine grants to a peer. Both sides compute them from the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditQuotas {
     /// Envelopes that a peer may have sent and that were not matched.
@@ -33,6 +32,13 @@ impl CreditQuotas {
             payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX),
         }
     }
+
+    /// The quotas between processes of different worlds, of which neither knows how many peers the
+    /// other one has.
+    pub const BETWEEN_WORLDS: Self = Self {
+        envelopes: ENVELOPES_MIN,
+        payload: PAYLOAD_BETWEEN_WORLDS,
+    };
 }
 
 impl Core {
@@ -58,7 +64,7 @@ impl Core {
         }
         let entry = &mut self.peers[peer_index as usize];
         entry.received(payload);
-        if entry.owe(payload, &self.quotas) {
+        if entry.owe(payload) {
             self.return_credits(peer_index);
         }
     }

@@ -116,6 +116,8 @@ impl CreditWords {
 pub(crate) struct PeerState {
     pub peer: Peer,
     pub capabilities: PeerCapabilities,
+    /// Credits that each side grants to the other.
+    pub quotas: CreditQuotas,
     pub gone: bool,
     /// Why it is, then.
     pub cause: Option<Box<Error>>,
@@ -229,13 +231,14 @@ impl PeerState {
 
     /// Returns whether the peer may send one envelope more: the peer is alive and has credit.
     #[inline]
-    pub(crate) fn may_send(&self, quotas: &CreditQuotas) -> bool {
-        !self.gone && self.outstanding < quotas.envelopes
+    pub(crate) fn may_send(&self) -> bool {
+        !self.gone && self.outstanding < self.quotas.envelopes
     }
 
     /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be
     /// returned: at least one, if it may send one.
-    pub(crate) fn receivable(&self, quotas: &CreditQuotas, each: u64) -> u32 {
+    pub(crate) fn receivable(&self, each: u64) -> u32 {
+        let quotas = &self.quotas;
         let sent = quotas.envelopes - self.outstanding.min(quotas.envelopes);
         let envelopes = (quotas.envelopes / 2)
             .saturating_sub(self.owed_envelopes)
@@ -247,40 +250,35 @@ impl PeerState {
 
     /// Counts envelopes of the peer that came and were received. Returns true when it is time to
     /// return their credits.
-    pub(crate) fn receive_batch(
-        &mut self,
-        envelopes: u32,
-        payload: u64,
-        quotas: &CreditQuotas,
-    ) -> bool {
+    pub(crate) fn receive_batch(&mut self, envelopes: u32, payload: u64) -> bool {
         self.outstanding += envelopes;
-        self.owe_all(envelopes, payload, quotas)
+        self.owe_all(envelopes, payload)
     }
 
     /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time
     /// to return them.
     #[inline(always)]
-    pub(crate) fn owe(&mut self, payload: u64, quotas: &CreditQuotas) -> bool {
-        self.owe_all(1, payload, quotas)
+    pub(crate) fn owe(&mut self, payload: u64) -> bool {
+        self.owe_all(1, payload)
     }
 
     #[inline(always)]
-    fn owe_all(&mut self, envelopes: u32, payload: u64, quotas: &CreditQuotas) -> bool {
+    fn owe_all(&mut self, envelopes: u32, payload: u64) -> bool {
         self.owed_envelopes += envelopes;
         self.owed_payload += payload;
-        self.owed_envelopes * 2 >= quotas.envelopes
-            || self.owed_payload * 2 >= quotas.payload
+        self.owed_envelopes * 2 >= self.quotas.envelopes
+            || self.owed_payload * 2 >= self.quotas.payload
             || self.remote_window.blocked
     }
 
     /// Counts one more envelope with its payload. Returns whether the peer had no credit left for
     /// either.
     #[inline]
-    pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &CreditQuotas) -> bool {
+    pub(crate) fn overdrawn(&mut self, payload: u64) -> bool {
         self.outstanding += 1;
         self.unreceived += payload;
         let payload = self.unreceived + self.owed_payload + self.returning;
-        self.outstanding > quotas.envelopes || payload > quotas.payload
+        self.outstanding > self.quotas.envelopes || payload > self.quotas.payload
     }
 
     /// Takes the credits to return: envelopes and payload. `None`: nothing is owed.
@@ -309,10 +307,19 @@ impl PeerState {
         self.unreceived = self.unreceived.saturating_sub(payload);
     }
 
-    pub(crate) fn new(peer: Peer, reach: PeerCapabilities, quotas: CreditQuotas) -> Self {
+    /// The state of a peer that was not spoken to. Readers outside know `usual` quotas only: what
+    /// this peer has less counts as returned before the first message.
+    pub(crate) fn new(
+        peer: Peer,
+        reach: PeerCapabilities,
+        (quotas, usual): (CreditQuotas, &CreditQuotas),
+    ) -> Self {
+        let less = usual.envelopes.saturating_sub(quotas.envelopes);
+        let less_payload = usual.payload.saturating_sub(quotas.payload);
         Self {
             peer,
             capabilities: reach,
+            quotas,
             gone: false,
             cause: None,
             envelopes: quotas.envelopes,
@@ -330,8 +337,8 @@ impl PeerState {
             outstanding: 0,
             unreceived: 0,
             returning: 0,
-            returned_envelopes: 0,
-            returned_payload: 0,
+            returned_envelopes: u64::from(less).wrapping_neg(),
+            returned_payload: less_payload.wrapping_neg(),
             announced: 0,
             remote_window: RemoteWindow::default(),
             fragmented: None,
@@ -357,21 +364,18 @@ mod tests {
             pipeline_chunk: 100,
             read_chunk: 100,
         };
-        let mut peer_state = PeerState::new(1, reach, quotas);
-        assert!(!peer_state.overdrawn(60, &quotas));
-        assert!(!peer_state.overdrawn(40, &quotas), "all of it is its own");
+        let mut peer_state = PeerState::new(1, reach, (quotas, &quotas));
+        assert!(!peer_state.overdrawn(60));
+        assert!(!peer_state.overdrawn(40), "all of it is its own");
         peer_state.received(60);
-        peer_state.owe(60, &quotas);
+        peer_state.owe(60);
+        assert!(!peer_state.overdrawn(0), "an announcement brings nothing");
         assert!(
-            !peer_state.overdrawn(0, &quotas),
-            "an announcement brings nothing"
-        );
-        assert!(
-            peer_state.overdrawn(1, &quotas),
+            peer_state.overdrawn(1),
             "the peer does not know yet that it may"
         );
         (peer_state.owed_envelopes, peer_state.owed_payload) = (0, 0);
-        assert!(!peer_state.overdrawn(59, &quotas));
-        assert!(peer_state.overdrawn(1, &quotas));
+        assert!(!peer_state.overdrawn(59));
+        assert!(peer_state.overdrawn(1));
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct PeerTable {
     /// cost no memory, and most peers are never spoken to.
     slots: Vec<u32>,
     states: Vec<PeerState>,
+    /// Peers of the engine's own world, which come first.
+    world: Peer,
     any_lost: bool,
     /// Lost peers that the transport was not told of yet.
     lost: Vec<Peer>,
@@ -35,6 +37,7 @@ impl PeerTable {
         Self {
             slots: vec![0; count as usize],
             states: Vec::new(),
+            world: count,
             any_lost: false,
             lost: Vec::new(),
             stale_capabilities: false,
@@ -68,11 +71,16 @@ impl PeerTable {
         &mut self,
         peer: Peer,
         capabilities: PeerCapabilities,
-        quotas: CreditQuotas,
+        quotas: &CreditQuotas,
     ) -> u32 {
+        let granted = match peer < self.world {
+            true => *quotas,
+            false => CreditQuotas::BETWEEN_WORLDS,
+        };
         let index = self.states.len() as u32;
         self.counters.hide();
-        self.states.push(PeerState::new(peer, capabilities, quotas));
+        self.states
+            .push(PeerState::new(peer, capabilities, (granted, quotas)));
         self.counters.show(&self.states);
         self.slots[peer as usize] = index + 1;
         index
@@ -163,12 +171,15 @@ mod tests {
         let quotas = CreditQuotas::for_world(2);
         let mut peers = PeerTable::new(2, &quotas);
         let capabilities = crate::protocol::dispatch::UNKNOWN;
-        assert_eq!(peers.open(1, capabilities, quotas), 0);
+        assert_eq!(peers.open(1, capabilities, &quotas), 0);
         assert_eq!(peers.add(1000), Some(2..1002));
         assert!(peers.has(1001) && !peers.has(1002));
-        assert_eq!(peers.open(1001, capabilities, quotas), 1);
+        assert_eq!(peers.open(1001, capabilities, &quotas), 1);
         assert_eq!(peers.find(1001), Some(1));
         assert_eq!((peers[0].peer, peers[1].peer), (1, 1001));
+        assert_eq!(peers[0].quotas, quotas);
+        assert_eq!(peers[1].quotas, CreditQuotas::BETWEEN_WORLDS);
+        assert_eq!(peers[1].sent(&quotas), (0, 0), "nothing was sent");
         assert_eq!(peers.find(500), None, "nobody spoke to it");
         assert_eq!(peers.add(u32::MAX), None);
     }

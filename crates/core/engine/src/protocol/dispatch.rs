@@ -125,7 +125,7 @@ impl Core {
         };
         if header.kind == PacketKind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
-            && !self.peers[peer_index as usize].overdrawn(meta.len, &self.quotas)
+            && !self.peers[peer_index as usize].overdrawn(meta.len)
         {
             self.on_envelope(peer_index, &header, meta, IncomingPayload::Payload(payload));
             return;
@@ -266,7 +266,7 @@ impl Core {
         payload: u64,
     ) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
-            let overdrawn = self.peers[peer_index as usize].overdrawn(payload, &self.quotas);
+            let overdrawn = self.peers[peer_index as usize].overdrawn(payload);
             return (!overdrawn).then_some(());
         }
         let stream = self.sequences.find(stream_key(
@@ -284,8 +284,8 @@ impl Core {
 
     /// Credits came back.
     fn on_credit(&mut self, peer_index: u32, envelopes: u32, payload: u32) -> Option<()> {
-        let quotas = self.quotas;
         let entry = &mut self.peers[peer_index as usize];
+        let quotas = entry.quotas;
         entry.envelopes = entry
             .envelopes
             .checked_add(envelopes)
@@ -294,8 +294,8 @@ impl Core {
             .payload
             .checked_add(u64::from(payload))
             .filter(|&sum| sum <= quotas.payload)?;
-        entry.returned_envelopes += u64::from(envelopes);
-        entry.returned_payload += u64::from(payload);
+        entry.returned_envelopes = entry.returned_envelopes.wrapping_add(envelopes.into());
+        entry.returned_payload = entry.returned_payload.wrapping_add(payload.into());
         self.publish_tally();
         self.has_work = true;
         Some(())

@@ -74,6 +74,15 @@ impl Comm {
             bridge.remote_leader = peer.rank as u32;
             bridge.channel = Some(peer.comm.leaders_channel(tag, origin));
         }
+        self.check_one_world("MPI_Intercomm_create")?;
+        if let Some(channel) = &bridge.channel
+            && !self.0.process.bridges_of(&[&channel.group]).is_empty()
+        {
+            return Err(self.error(
+                Class::UnsupportedOperation,
+                "is to face processes of another world, which MPI_Intercomm_create does not support",
+            ));
+        }
         let _entered = self.enter(CollectiveKind::IntercommCreate, origin)?;
         let circle = Participants {
             local: self.constructor_channel(origin),
@@ -166,6 +175,7 @@ impl Comm {
             let first = match (ours, theirs) {
                 (0, 1) => true,
                 (1, 0) => false,
+                _ if comm.has_other_worlds() => comm.precedes(&circle).await?,
                 _ => local.members().min() < remote.members().min(),
             };
             let group = if first {
@@ -178,6 +188,15 @@ impl Comm {
         })
     }
 
+    /// Returns whether the local group comes first, by the identities of both first processes.
+    async fn precedes(&self, circle: &Participants) -> Result<bool> {
+        let connector = self.0.process.config.connector.as_ref();
+        let own = connector.map_or_else(Vec::new, |connector| connector.identity());
+        let ours = circle.local.broadcast(0, own).await?;
+        let theirs = circle.swap(ours.clone()).await?;
+        Ok(ours < theirs)
+    }
+
     /// `MPI_Comm_create` on an intercommunicator.
     pub(crate) fn create_inter(
         &self,
@@ -186,8 +205,19 @@ impl Comm {
     ) -> Result<Option<Comm>> {
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
-            let theirs = circle.swap(encode_group(&group)).await?;
-            comm.face(&circle, decode_group(&theirs)?, group).await
+            // Both sides know each other's ranks. Numbers of processes differ between worlds.
+            let ranks = group.members().map(|peer| comm.0.local.rank_of(peer));
+            let ranks = ranks.collect::<Option<Vec<_>>>().ok_or_else(|| {
+                comm.error(Class::Group, "does not have all processes of the group")
+            })?;
+            let theirs = circle.swap(encode_group(&Group::compact(ranks))).await?;
+            let facing = comm.remote_group()?;
+            let remote = decode_group(&theirs)?;
+            let remote = remote.members().map(|rank| facing.peer(rank));
+            let remote = remote.collect::<Option<Vec<_>>>().ok_or_else(|| {
+                comm.error(Class::Group, "got ranks that the other side does not have")
+            })?;
+            comm.face(&circle, Group::compact(remote), group).await
         })
     }
 

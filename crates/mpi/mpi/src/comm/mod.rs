@@ -11,6 +11,7 @@ mod constructors;
 mod context_agreement;
 pub(crate) mod context_ids;
 mod intercomm;
+pub(crate) mod other_worlds;
 mod priority;
 pub(crate) mod setup_messages;
 pub(crate) mod shard;
@@ -104,6 +105,8 @@ pub(crate) struct CommInner {
     pub buffers: BsendBuffer,
     /// The session it was made from, directly or through a parent.
     pub session: Option<Session>,
+    /// Bridges to its processes of other worlds.
+    bridges: Vec<Arc<other_worlds::BridgeLease>>,
     /// Keeps the context ours.
     lease: OnceLock<context_ids::ContextLease>,
 }
@@ -127,6 +130,7 @@ impl CommInner {
     /// Shows its name and members to those who watch from outside.
     fn show(&self, name: &str) {
         let members = match (&self.remote, &self.local) {
+            _ if !self.bridges.is_empty() => GroupMembers::Untold,
             (Some(_), _) => GroupMembers::Untold,
             (
                 None,
@@ -249,6 +253,11 @@ impl Comm {
     /// Gives an unborn communicator its context: from now on it can communicate.
     pub(crate) fn bear(&self, lease: context_ids::ContextLease) {
         // Relaxed: whoever communicates on it has seen its constructor complete, which orders this.
+        // Further shards reach the own world only.
+        let lease = match self.has_other_worlds() {
+            true => lease.wanted(shard::ShardRequest::First),
+            false => lease,
+        };
         let (context, tag_shards) = shard::first_context(&lease, &self.0.process);
         self.0.context.store(context, Ordering::Relaxed);
         self.0.tag_shards.store(tag_shards, Ordering::Relaxed);
@@ -267,6 +276,10 @@ impl Comm {
             .local
             .rank_of(parts.process.host.me())
             .expect("a communicator is made by its members");
+        let bridges = match &parts.remote {
+            Some(remote) => parts.process.bridges_of(&[&parts.local, remote]),
+            None => parts.process.bridges_of(&[&parts.local]),
+        };
         Self(Arc::new(CommInner {
             context: AtomicU32::new(NO_CONTEXT),
             tag_shards: AtomicU32::new(0),
@@ -291,6 +304,7 @@ impl Comm {
             buffers: BsendBuffer::default(),
             session: parts.session,
             process: parts.process,
+            bridges,
             lease: OnceLock::new(),
         }))
     }
@@ -352,6 +366,9 @@ impl Comm {
             &self.0.process.config.node,
             self.0.process.host.world_size(),
         );
+        if self.has_other_worlds() {
+            return false;
+        }
         node.size() == world
             || *self.0.on_node.get_or_init(|| {
                 let within = |group: &Group| {
@@ -365,7 +382,7 @@ impl Comm {
     /// Returns how the processes of its group are spread over nodes, if that makes a difference to
     /// collectives: all of them know it alike.
     pub(crate) fn spread(&self) -> Option<&Arc<NodeMap>> {
-        if self.is_on_node() || self.is_inter() {
+        if self.is_on_node() || self.is_inter() || self.has_other_worlds() {
             return None;
         }
         let of = || {

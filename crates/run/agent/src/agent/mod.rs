@@ -53,6 +53,7 @@ mod snapshots;
 #[path = "spawn/sys.rs"]
 #[allow(unsafe_code)]
 mod spawn;
+mod spawned_jobs;
 pub mod stall_detector;
 mod stdin_forwarder;
 mod suspension;

@@ -20,6 +20,7 @@ use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, Program, StderrMode};
 use garonne_job::limits;
 use garonne_job::registration_secret::RegistrationSecret;
+use garonne_job::settings::{ENV_PARENT, ENV_SPAWN};
 use garonne_links::agent_discovery::{self, JobEnvironment, ProgramPosition};
 use garonne_links::process_tree;
 use garonne_links::sys;
@@ -149,6 +150,10 @@ impl<'a> RankStarter<'a> {
             own.into_iter()
                 .map(|(name, value)| (name.into(), value.into())),
         );
+        env.retain(|(name, _)| name != ENV_PARENT);
+        for (name, _) in env.iter_mut().filter(|(name, _)| name == ENV_SPAWN) {
+            *name = ENV_PARENT.into();
+        }
         let place = ProgramPosition {
             index: i32::try_from(index).unwrap_or(i32::MAX),
             ranks: program.ranks,

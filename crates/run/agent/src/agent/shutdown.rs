@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::Agent;
 use super::job_end::ShutdownStage;
 use super::output_routing::OutputLoss;
+use super::spawned_jobs;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::Result;
@@ -49,6 +50,8 @@ impl Agent<'_> {
                     self.hang_report_ended(report);
                 }
             }
+            // The end of such a job brings SIGCHLD, and so this place again.
+            None if over_everywhere && spawned_jobs::any_running() => {}
             None if over_everywhere => {
                 self.ctx.command_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);

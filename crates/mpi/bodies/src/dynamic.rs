@@ -1,0 +1,240 @@
+//! Processes of other worlds: spawn, ports, accept and connect.
+
+use crate::c_args::{ConstPtr, Ptr, StrIn, StrOut};
+use crate::call::{CallError, CallId, Result};
+use crate::constants::*;
+use crate::group::length;
+use crate::handle::*;
+use crate::init_state;
+use crate::objects::{comm, info_or_null, publish_comm};
+use garonne_mpi::comm::Comm;
+use garonne_mpi::error::Class;
+use garonne_mpi::info::Info;
+use garonne_progress::world_connector::SpawnProgram;
+use std::ffi::c_int;
+
+pub(crate) fn open_port(_: CallId, info: MPI_Info, name: StrOut) -> Result<()> {
+    info_or_null(info)?;
+    let opened = init_state::process()?.open_port()?;
+    name.write(&opened, MPI_MAX_PORT_NAME as usize).map(drop)
+}
+
+pub(crate) fn close_port(_: CallId, name: StrIn) -> Result<()> {
+    Ok(init_state::process()?.close_port(&name.text()?)?)
+}
+
+pub(crate) fn publish_name(_: CallId, name: StrIn, _: MPI_Info, port: StrIn) -> Result<()> {
+    Ok(init_state::process()?.publish_name(&name.text()?, &port.text()?)?)
+}
+
+pub(crate) fn unpublish_name(_: CallId, name: StrIn, _: MPI_Info, _port: StrIn) -> Result<()> {
+    Ok(init_state::process()?.unpublish_name(&name.text()?)?)
+}
+
+pub(crate) fn lookup_name(_: CallId, name: StrIn, _: MPI_Info, port: StrOut) -> Result<()> {
+    let found = init_state::process()?.lookup_name(&name.text()?)?;
+    port.write(&found, MPI_MAX_PORT_NAME as usize).map(drop)
+}
+
+/// Returns the name of a port, which counts at the root only.
+fn port_at(root: c_int, on: &Comm, name: StrIn) -> Result<String> {
+    match on.rank() as c_int == root {
+        true => name.text(),
+        false => Ok(String::new()),
+    }
+}
+
+pub(crate) fn comm_accept(
+    call: CallId,
+    name: StrIn,
+    _info: MPI_Info,
+    root: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let on = comm(on)?;
+    let port = port_at(root, on, name)?;
+    out.set(publish_comm(Some(on.accept(
+        &port,
+        root,
+        call.origin(),
+    )?))?)
+}
+
+pub(crate) fn comm_connect(
+    call: CallId,
+    name: StrIn,
+    _info: MPI_Info,
+    root: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let on = comm(on)?;
+    let port = port_at(root, on, name)?;
+    out.set(publish_comm(Some(on.connect(
+        &port,
+        root,
+        call.origin(),
+    )?))?)
+}
+
+/// Returns the largest number in the value of the info key `soft` (ranges `a`, `a:b`, `a:b:c`) that
+/// is not above `most`. `None`: there is none, or the value is no list of ranges.
+fn softest(soft: &str, most: u32) -> Option<u32> {
+    let mut best = None;
+    for range in soft.split(',') {
+        let numbers = range.split(':').map(|word| word.trim().parse::<i64>());
+        let numbers = numbers.collect::<std::result::Result<Vec<_>, _>>().ok()?;
+        let (first, last, step) = match numbers[..] {
+            [only] => (only, only, 1),
+            [first, last] => (first, last, 1),
+            [first, last, step] if step != 0 => (first, last, step),
+            _ => return None,
+        };
+        // In the order of the numbers: the range may be written downwards.
+        let (low, high) = (first.min(last).max(0), first.max(last).min(most.into()));
+        let distance = step.abs();
+        let fits = match step > 0 {
+            true => high - (high - first).rem_euclid(distance),
+            false => {
+                high.min(first - (first - high + distance - 1).div_euclid(distance) * distance)
+            }
+        };
+        if fits >= low && fits <= high {
+            best = best.max(u32::try_from(fits).ok());
+        }
+    }
+    best
+}
+
+fn program(command: StrIn, argv: Ptr<StrIn>, maxprocs: c_int, info: &Info) -> Result<SpawnProgram> {
+    let processes = length(maxprocs, "maxprocs")? as u32;
+    let mut args = Vec::new();
+    if !argv.is_null() {
+        // A program's arguments end with a null pointer.
+        for at in 0.. {
+            let word = argv.at(at)?;
+            if word.is_null() {
+                break;
+            }
+            args.push(word.text()?);
+        }
+    }
+    let said = |key: &str| info.lookup(key);
+    let processes = match said("soft") {
+        None => processes,
+        Some(soft) => softest(&soft, processes).ok_or_else(|| {
+            let text = format!("the info key soft={soft:?} names no number up to {processes}");
+            CallError::new(Class::Spawn, text)
+        })?,
+    };
+    Ok(SpawnProgram {
+        command: command.text()?,
+        args,
+        processes,
+        wdir: said("wdir"),
+        path: said("path"),
+        hosts: said("host").or_else(|| said("hosts")),
+    })
+}
+
+/// Spawns at `root` what `programs` gives there, and reports one code per process.
+fn spawn(
+    call: CallId,
+    (root, on): (c_int, MPI_Comm),
+    programs: impl FnOnce() -> Result<(Vec<SpawnProgram>, usize)>,
+    (out, codes): (Ptr<MPI_Comm>, Ptr<c_int>),
+) -> Result<()> {
+    let on = comm(on)?;
+    let mut count = 0;
+    let programs = match on.rank() as c_int == root {
+        true => programs().map(|(programs, all)| {
+            count = all;
+            programs
+        }),
+        false => Ok(Vec::new()),
+    };
+    // The other processes are told of it, and wait in the call.
+    let programs = programs.map_err(|error| error.error().clone());
+    let made = on.spawn(root, programs, call.origin());
+    if !codes.is_null() {
+        let code = match &made {
+            Ok(_) => MPI_SUCCESS,
+            Err(error) => error.class as c_int,
+        };
+        codes.fill(std::iter::repeat_n(code, count))?;
+    }
+    let made = made.inspect_err(|_| out.set_if(MPI_COMM_NULL))?;
+    out.set(publish_comm(Some(made))?)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the standard's arguments")]
+pub(crate) fn comm_spawn(
+    call: CallId,
+    command: StrIn,
+    argv: Ptr<StrIn>,
+    maxprocs: c_int,
+    info: MPI_Info,
+    root: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Comm>,
+    codes: Ptr<c_int>,
+) -> Result<()> {
+    let programs = || {
+        let program = program(command, argv, maxprocs, &info_or_null(info)?)?;
+        Ok((vec![program], maxprocs.max(0) as usize))
+    };
+    spawn(call, (root, on), programs, (out, codes))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the standard's arguments")]
+pub(crate) fn comm_spawn_multiple(
+    call: CallId,
+    count: c_int,
+    commands: Ptr<StrIn>,
+    argvs: Ptr<Ptr<StrIn>>,
+    maxprocs: ConstPtr<c_int>,
+    infos: ConstPtr<MPI_Info>,
+    root: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Comm>,
+    codes: Ptr<c_int>,
+) -> Result<()> {
+    let programs = || {
+        let mut all = 0;
+        let programs = (0..length(count, "count")?).map(|at| {
+            let argv = match argvs.is_null() {
+                true => Ptr::ignore(),
+                false => argvs.at(at)?,
+            };
+            let most = maxprocs.at(at)?;
+            all += most.max(0) as usize;
+            program(commands.at(at)?, argv, most, &info_or_null(infos.at(at)?)?)
+        });
+        let programs = programs.collect::<Result<Vec<_>>>()?;
+        Ok((programs, all))
+    };
+    spawn(call, (root, on), programs, (out, codes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::softest;
+
+    #[test]
+    fn soft_numbers_of_processes_are_the_largest_that_fit() {
+        for (soft, most, found) in [
+            ("4", 8, Some(4)),
+            ("4", 3, None),
+            ("1:8", 5, Some(5)),
+            ("1:8:2", 6, Some(5)),
+            ("8:1:-3", 7, Some(5)),
+            ("2,6:9,4", 5, Some(4)),
+            ("0:10:4", 7, Some(4)),
+            ("x", 5, None),
+            ("1:2:0", 5, None),
+        ] {
+            assert_eq!(softest(soft, most), found, "{soft} up to {most}");
+        }
+    }
+}
