@@ -159,7 +159,11 @@ fn spawn(
     let made = on.spawn(root, programs, call.origin());
     if !codes.is_null() {
         let code = match &made {
-            Ok(_) => MPI_SUCCESS,
+            Ok(made) => {
+                // Only the root knows how many processes were asked for. Others know those that run.
+                count = count.max(made.peers() as usize);
+                MPI_SUCCESS
+            }
             Err(error) => error.class as c_int,
         };
         codes.fill(std::iter::repeat_n(code, count))?;
