@@ -1,9 +1,10 @@
 //! The standard ABI, as the conversions of `garonne-fortran` see it.
 
 use crate::routines::{NAMES, predefined_function};
-use crate::sentinels;
+use crate::sentinels::{self, SENTINELS};
 use garonne_fortran::calls::{Functions, symbol};
 use garonne_fortran::family::{Family, HandleKind, Numbers, PredefinedFunction};
+use garonne_fortran::sentinels::Sentinels;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -73,29 +74,8 @@ impl Family for Standard {
     }
 
     #[inline(always)]
-    fn buffer(at: *mut c_void) -> *mut c_void {
-        sentinels::c_address(at)
-    }
-
-    #[inline(always)]
-    fn status(at: *mut c_void) -> *mut c_void {
-        sentinels::c_address(at)
-    }
-
-    fn error_codes(at: *mut c_void) -> *mut c_void {
-        sentinels::c_address(at)
-    }
-
-    fn weights(at: *mut c_void) -> *mut c_void {
-        sentinels::c_address(at)
-    }
-
-    fn is_argv_null(at: *const u8) -> bool {
-        sentinels::is_argv_null(at)
-    }
-
-    fn is_argvs_null(at: *const u8) -> bool {
-        sentinels::is_argv_null(at)
+    fn sentinels() -> &'static Sentinels {
+        &SENTINELS
     }
 
     fn predefined_function(address: usize) -> Option<PredefinedFunction> {

@@ -25,48 +25,6 @@
     reason = "the functions are called by Fortran, as the standard says"
 )]
 
-/// The whole body of an exported routine of this name, which is an indirect function: the loader
-/// calls it when it binds a call of some object, and takes the address that it returns. That tells
-/// [`sentinels`] that an object may have come which has common blocks of its own. The returned code
-/// passes the caller's return address on in the first floating-point register, as the C library's
-/// entry points do, and jumps.
-#[cfg(target_arch = "x86_64")]
-macro_rules! bound_entry_point {
-    ($symbol:literal, $function:path) => {
-        std::arch::naked_asm!(
-            concat!(".type ", $symbol, ", @gnu_indirect_function"),
-            "mov qword ptr [rip + {current}], 1",
-            "lea rax, [rip + 2f]",
-            "ret",
-            "2:",
-            "movsd xmm0, qword ptr [rsp]",
-            "jmp {function}",
-            current = sym crate::sentinels::CURRENT,
-            function = sym $function,
-        )
-    };
-}
-
-/// The whole body of an exported routine of this name.
-#[cfg(target_arch = "aarch64")]
-macro_rules! bound_entry_point {
-    ($symbol:literal, $function:path) => {
-        std::arch::naked_asm!(
-            concat!(".type ", $symbol, ", %gnu_indirect_function"),
-            "mov x1, #1",
-            "adrp x2, {current}",
-            "str x1, [x2, :lo12:{current}]",
-            "adr x0, 2f",
-            "ret",
-            "2:",
-            "fmov d0, x30",
-            "b {function}",
-            current = sym crate::sentinels::CURRENT,
-            function = sym $function,
-        )
-    };
-}
-
 mod family;
 mod modules;
 mod sections;
@@ -87,14 +45,17 @@ mod routines {
     )]
 
     use crate::family::Standard as F;
+    use crate::modules;
     use crate::sections::{self, Descriptor, Lasting, Section};
-    use crate::{modules, sentinels};
+    use crate::sentinels::SENTINELS;
     use garonne_fortran::calls::{self, Site};
     use garonne_fortran::family::{Family, HandleKind, PredefinedFunction, is_in_place};
-    use garonne_fortran::handles::{Handles, logical, narrow, set_ierror, widen};
+    use garonne_fortran::handles::{self, Handles, logical, narrow, set_ierror, widen};
     use garonne_fortran::handles::{count_from_one, count_from_one_some};
     use garonne_fortran::strings::{StringIn, StringOut};
-    use garonne_fortran::{address, attributes, entry_point, peers, predefined, removed, special};
+    use garonne_fortran::{
+        address, attributes, bound_entry_point, entry_point, peers, predefined, removed, special,
+    };
     use std::ffi::{CStr, c_int, c_void};
     use std::mem::transmute;
     use std::ptr::null_mut;

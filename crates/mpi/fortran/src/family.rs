@@ -1,6 +1,7 @@
 //! What the conversions need to know of an MPI library's ABI.
 
 use crate::calls::Functions;
+use crate::sentinels::Sentinels;
 use std::ffi::{c_int, c_void};
 
 /// Kinds of handles.
@@ -81,26 +82,28 @@ pub trait Family: Copy + 'static {
     fn to_c(kind: HandleKind, handle: c_int) -> usize;
     /// Returns the Fortran handle of a C handle.
     fn from_c(kind: HandleKind, handle: usize) -> c_int;
-    /// Returns C's address of a buffer.
-    fn buffer(at: *mut c_void) -> *mut c_void;
-    /// Returns C's address of a status or of an array of statuses.
-    fn status(at: *mut c_void) -> *mut c_void;
-    /// Returns C's address of error codes.
-    fn error_codes(at: *mut c_void) -> *mut c_void;
-    /// Returns C's address of weights.
-    fn weights(at: *mut c_void) -> *mut c_void;
-    /// Returns whether an argument stands for no arguments of a command.
-    fn is_argv_null(at: *const u8) -> bool;
-    /// Returns whether an argument stands for no arguments of many commands.
-    fn is_argvs_null(at: *const u8) -> bool;
+    /// Returns the variables that are known by their addresses.
+    fn sentinels() -> &'static Sentinels;
     /// Returns what the function at an address does, if it is one of the library's.
     fn predefined_function(address: usize) -> Option<PredefinedFunction>;
     /// Tells the C library that the function of an operation or of an error handler takes Fortran's
     /// handles. Called when the object was made.
     fn takes_fortran_handles(kind: HandleKind, handle: usize);
+
+    /// Returns C's address of a buffer, of statuses, of weights or of error codes: another one if
+    /// the address stands for something.
+    #[inline(always)]
+    fn c_address(at: *mut c_void) -> *mut c_void {
+        Self::sentinels().c_address(at)
+    }
+
+    /// Returns whether strings stand for no arguments of a command, or of many commands.
+    fn is_argv_null(at: *const u8) -> bool {
+        Self::c_address(at.cast_mut().cast()).is_null()
+    }
 }
 
 /// Returns whether a buffer is `MPI_IN_PLACE`.
 pub fn is_in_place<F: Family>(at: *mut c_void) -> bool {
-    F::buffer(at) as usize == F::IN_PLACE
+    F::c_address(at) as usize == F::IN_PLACE
 }

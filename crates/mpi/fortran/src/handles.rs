@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 const UNDEFINED: c_int = -32766;
 
 /// Handles of an array that need no heap.
-const INLINE: usize = 32;
+const INLINE: usize = 128;
 
 /// Returns the C handle of a Fortran handle.
 ///
@@ -52,36 +52,49 @@ pub unsafe fn set_ierror(ierror: *mut c_int, code: c_int) {
     }
 }
 
+/// Room for an array of C handles, which need no heap if they are few.
+pub type Room = [MaybeUninit<usize>; INLINE];
+
+/// Returns room for handles. The caller has it apart from [`Handles`], which would be copied with
+/// it.
+#[inline(always)]
+pub fn room() -> Room {
+    [const { MaybeUninit::uninit() }; INLINE]
+}
+
 /// An array of C handles for an array of Fortran handles.
 pub struct Handles {
-    /// Used up to `count`, if that is at most `INLINE`.
-    inline: [MaybeUninit<usize>; INLINE],
-    /// Used if there are more.
-    heap: Vec<usize>,
+    /// Where the handles lie: in the caller's room, or in `heap`.
+    at: *mut usize,
     count: usize,
+    /// Used if there are more handles than the caller has room for.
+    heap: Vec<usize>,
 }
 
 impl Handles {
-    /// Reads so many handles.
+    /// Reads so many handles. `room` outlives what is returned.
     ///
     /// # Safety
     /// The array has so many elements.
     #[inline(always)]
-    pub unsafe fn read<F: Family>(kind: HandleKind, from: *const c_int, count: i64) -> Self {
+    pub unsafe fn read<F: Family>(
+        kind: HandleKind,
+        from: *const c_int,
+        count: i64,
+        room: &mut Room,
+    ) -> Self {
         let mut handles = Self {
-            inline: [const { MaybeUninit::uninit() }; INLINE],
-            heap: Vec::new(),
+            at: room.as_mut_ptr().cast(),
             count: usize::try_from(count).unwrap_or(0),
+            heap: Vec::new(),
         };
-        if handles.count <= INLINE {
-            for (at, handle) in handles.inline.iter_mut().enumerate().take(handles.count) {
-                // SAFETY: as the caller says.
-                handle.write(unsafe { widen::<F>(kind, from.add(at)) });
-            }
-        } else {
-            // SAFETY: as the caller says.
-            let widened = (0..handles.count).map(|at| unsafe { widen::<F>(kind, from.add(at)) });
-            handles.heap = widened.collect();
+        if handles.count > INLINE {
+            handles.heap = Vec::with_capacity(handles.count);
+            handles.at = handles.heap.as_mut_ptr();
+        }
+        for at in 0..handles.count {
+            // SAFETY: as the caller says, and there is room for so many.
+            unsafe { *handles.at.add(at) = widen::<F>(kind, from.add(at)) }
         }
         handles
     }
@@ -89,10 +102,7 @@ impl Handles {
     /// Returns the address of the C handles.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut usize {
-        match self.count <= INLINE {
-            true => self.inline.as_mut_ptr().cast(),
-            false => self.heap.as_mut_ptr(),
-        }
+        self.at
     }
 
     /// Stores the handles in Fortran's array.
@@ -101,13 +111,9 @@ impl Handles {
     /// The array has as many elements as were read.
     #[inline(always)]
     pub unsafe fn write<F: Family>(&self, kind: HandleKind, to: *mut c_int) {
-        let handles: *const usize = match self.count <= INLINE {
-            true => self.inline.as_ptr().cast(),
-            false => self.heap.as_ptr(),
-        };
         for at in 0..self.count {
             // SAFETY: as the caller says, and so many handles were read.
-            unsafe { narrow::<F>(kind, to.add(at), *handles.add(at)) }
+            unsafe { narrow::<F>(kind, to.add(at), *self.at.add(at)) }
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod handles;
 pub mod peers;
 pub mod predefined;
 pub mod removed;
+pub mod sentinels;
 pub mod special;
 pub mod strings;
 
@@ -57,6 +58,50 @@ macro_rules! entry_point {
         std::arch::naked_asm!(
             "fmov d0, x30",
             "b {function}",
+            function = sym $function,
+        )
+    };
+}
+
+/// The whole body of an exported routine of this name, which is an indirect function: the loader
+/// calls it when it binds a call of some object, and takes the address that it returns. That tells
+/// the library's [`sentinels::Sentinels`] that an object may have come which has common blocks of
+/// its own. The returned code passes the caller's return address on in the first floating-point
+/// register, as the C library's entry points do, and jumps.
+#[cfg(target_arch = "x86_64")]
+#[macro_export]
+macro_rules! bound_entry_point {
+    ($symbol:literal, $function:path, $sentinels:path) => {
+        std::arch::naked_asm!(
+            concat!(".type ", $symbol, ", @gnu_indirect_function"),
+            "mov qword ptr [rip + {current}], 1",
+            "lea rax, [rip + 2f]",
+            "ret",
+            "2:",
+            "movsd xmm0, qword ptr [rsp]",
+            "jmp {function}",
+            current = sym $sentinels,
+            function = sym $function,
+        )
+    };
+}
+
+/// The whole body of an exported routine of this name.
+#[cfg(target_arch = "aarch64")]
+#[macro_export]
+macro_rules! bound_entry_point {
+    ($symbol:literal, $function:path, $sentinels:path) => {
+        std::arch::naked_asm!(
+            concat!(".type ", $symbol, ", %gnu_indirect_function"),
+            "mov x1, #1",
+            "adrp x2, {current}",
+            "str x1, [x2, :lo12:{current}]",
+            "adr x0, 2f",
+            "ret",
+            "2:",
+            "fmov d0, x30",
+            "b {function}",
+            current = sym $sentinels,
             function = sym $function,
         )
     };

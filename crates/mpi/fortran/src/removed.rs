@@ -3,7 +3,7 @@
 
 use crate::calls::{Function, own};
 use crate::family::{Family, HandleKind};
-use crate::handles::{Handles, narrow, set_ierror, widen};
+use crate::handles::{self, Handles, narrow, set_ierror, widen};
 use smallvec::SmallVec;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn mpi_address<F: Family>(
     unsafe {
         let call = transmute::<Function, GetAddress>(own::<F>(c"MPI_Get_address"));
         let mut value = 0;
-        let code = call(F::buffer(location), &raw mut value);
+        let code = call(F::c_address(location), &raw mut value);
         give::<F>(code, value, address, ierror);
     }
 }
@@ -235,7 +235,8 @@ pub unsafe extern "C" fn mpi_type_struct<F: Family>(
     unsafe {
         let call = transmute::<Function, Struct>(own::<F>(c"MPI_Type_create_struct"));
         let places = displacements(places, *count);
-        let mut types = Handles::read::<F>(HandleKind::Datatype, types, (*count).into());
+        let mut room = handles::room();
+        let mut types = Handles::read::<F>(HandleKind::Datatype, types, (*count).into(), &mut room);
         let mut handle = widen::<F>(HandleKind::Datatype, new);
         let code = call(
             *count,

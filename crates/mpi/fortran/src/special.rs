@@ -4,7 +4,7 @@
 use crate::attributes;
 use crate::calls::{self, Function, Site};
 use crate::family::{Family, HandleKind, PredefinedFunction};
-use crate::handles::{Handles, narrow, set_ierror, widen};
+use crate::handles::{self, Handles, narrow, set_ierror, widen};
 use crate::strings::StringIn;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn mpi_comm_spawn<F: Family, const TOOLS: bool>(
             *root,
             widen::<F>(HandleKind::Comm, comm),
             &raw mut handle,
-            F::error_codes(errcodes),
+            F::c_address(errcodes),
             site,
         );
         narrow::<F>(HandleKind::Comm, intercomm, handle);
@@ -470,7 +470,7 @@ pub unsafe extern "C" fn mpi_comm_spawn_multiple<F: Family, const TOOLS: bool>(
             .map(|at| StringIn::read(commands.add(at * command_len), command_len, false))
             .collect();
         let texts: Vec<_> = texts.iter().map(StringIn::as_ptr).collect::<Vec<_>>();
-        let arguments: Vec<_> = match F::is_argvs_null(argvs) {
+        let arguments: Vec<_> = match F::is_argv_null(argvs) {
             true => Vec::new(),
             false => (0..many)
                 .map(|at| Argv::read(argvs.add(at * argv_len), argv_len, argv_len * many))
@@ -485,7 +485,8 @@ pub unsafe extern "C" fn mpi_comm_spawn_multiple<F: Family, const TOOLS: bool>(
         } else {
             addresses.as_ptr()
         };
-        let mut infos = Handles::read::<F>(HandleKind::Info, infos, (*count).into());
+        let mut room = handles::room();
+        let mut infos = Handles::read::<F>(HandleKind::Info, infos, (*count).into(), &mut room);
         let mut handle = widen::<F>(HandleKind::Comm, intercomm);
         let code = spawn(
             *count,
@@ -496,7 +497,7 @@ pub unsafe extern "C" fn mpi_comm_spawn_multiple<F: Family, const TOOLS: bool>(
             *root,
             widen::<F>(HandleKind::Comm, comm),
             &raw mut handle,
-            F::error_codes(errcodes),
+            F::c_address(errcodes),
             site,
         );
         narrow::<F>(HandleKind::Comm, intercomm, handle);

@@ -1,9 +1,11 @@
 //! Open MPI's ABI, as the conversions of `garonne-fortran` see it.
 
+use crate::handles;
 use crate::routines::{NAMES, predefined_function};
-use crate::{handles, sentinels};
+use crate::sentinels::{self, SENTINELS};
 use garonne_fortran::calls::{Functions, symbol};
 use garonne_fortran::family::{Family, HandleKind, Numbers, PredefinedFunction};
+use garonne_fortran::sentinels::Sentinels;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -74,30 +76,9 @@ impl Family for OpenMpi {
         handles::from_c(kind, handle)
     }
 
-    #[inline]
-    fn buffer(at: *mut c_void) -> *mut c_void {
-        sentinels::buffer(at)
-    }
-
-    #[inline]
-    fn status(at: *mut c_void) -> *mut c_void {
-        sentinels::status(at)
-    }
-
-    fn error_codes(at: *mut c_void) -> *mut c_void {
-        sentinels::error_codes(at)
-    }
-
-    fn weights(at: *mut c_void) -> *mut c_void {
-        sentinels::weights(at)
-    }
-
-    fn is_argv_null(at: *const u8) -> bool {
-        sentinels::is_argv_null(at)
-    }
-
-    fn is_argvs_null(at: *const u8) -> bool {
-        sentinels::is_argvs_null(at)
+    #[inline(always)]
+    fn sentinels() -> &'static Sentinels {
+        &SENTINELS
     }
 
     fn predefined_function(address: usize) -> Option<PredefinedFunction> {

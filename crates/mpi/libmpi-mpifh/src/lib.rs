@@ -42,12 +42,15 @@ mod routines {
     )]
 
     use crate::family::OpenMpi as F;
+    use crate::sentinels::SENTINELS;
     use garonne_fortran::calls::{self, Site};
     use garonne_fortran::family::{Family, HandleKind, PredefinedFunction, is_in_place};
-    use garonne_fortran::handles::{Handles, logical, narrow, set_ierror, widen};
+    use garonne_fortran::handles::{self, Handles, logical, narrow, set_ierror, widen};
     use garonne_fortran::handles::{count_from_one, count_from_one_some};
     use garonne_fortran::strings::{StringIn, StringOut};
-    use garonne_fortran::{address, attributes, entry_point, peers, predefined, removed, special};
+    use garonne_fortran::{
+        address, attributes, bound_entry_point, entry_point, peers, predefined, removed, special,
+    };
     use std::ffi::{CStr, c_int, c_void};
     use std::mem::transmute;
     use std::ptr::null_mut;

@@ -2,11 +2,13 @@
 //! others.
 //!
 //! The program defines the blocks, too. The loader gives program and library one copy of each, so
-//! addresses are read through the table of the loader (the GOT), never directly.
+//! addresses are read through the table of the loader (the GOT), never directly. Libraries that are
+//! loaded by `dlopen` may have blocks of their own: [`garonne_fortran::sentinels`] searches for
+//! them.
 
 use garonne_fortran::address;
-use std::ffi::{c_int, c_void};
-use std::ptr::{null_mut, without_provenance_mut};
+use garonne_fortran::sentinels::{Block, Sentinel, Sentinels};
+use std::ffi::c_int;
 
 /// Size of a status in `INTEGER`s.
 const STATUS: usize = 6;
@@ -51,48 +53,36 @@ const UNWEIGHTED: usize = 2;
 /// `MPI_WEIGHTS_EMPTY` of C.
 const WEIGHTS_EMPTY: usize = 3;
 
-/// Returns C's address of a buffer.
-#[inline]
-pub(crate) fn buffer(at: *mut c_void) -> *mut c_void {
-    match at as usize {
-        place if place == address!(mpi_fortran_in_place_) => without_provenance_mut(IN_PLACE),
-        place if place == address!(mpi_fortran_bottom_) => null_mut(),
-        _ => at,
-    }
-}
+/// C's address for what C has no variable for: statuses and error codes to ignore, the bottom, no
+/// arguments.
+const NULL: usize = 0;
 
-/// Returns C's address of a status or of an array of statuses.
-#[inline]
-pub(crate) fn status(at: *mut c_void) -> *mut c_void {
-    let place = at as usize;
-    let is_ignored = place == address!(mpi_fortran_status_ignore_)
-        || place == address!(mpi_fortran_statuses_ignore_);
-    if is_ignored { null_mut() } else { at }
-}
+/// Defines the description of common blocks that hold one sentinel each, and the sentinels that the
+/// loader gave this library.
+macro_rules! described {
+    ($($block:ident = $address:ident, $names:expr;)*) => {
+        /// The common blocks by their names with different options of compilers.
+        static BLOCKS: [Block; 9] = [$(Block { names: &$names, parts: &[(0, $address)] },)*];
 
-/// Returns C's address of error codes.
-pub(crate) fn error_codes(at: *mut c_void) -> *mut c_void {
-    let is_ignored = at as usize == address!(mpi_fortran_errcodes_ignore_);
-    if is_ignored { null_mut() } else { at }
-}
-
-/// Returns C's address of weights.
-pub(crate) fn weights(at: *mut c_void) -> *mut c_void {
-    match at as usize {
-        place if place == address!(mpi_fortran_unweighted_) => without_provenance_mut(UNWEIGHTED),
-        place if place == address!(mpi_fortran_weights_empty_) => {
-            without_provenance_mut(WEIGHTS_EMPTY)
+        /// Returns the sentinels that the loader gave this library: those of the program, if it has
+        /// some.
+        fn own() -> Vec<Sentinel> {
+            vec![$((address!($block), $address),)*]
         }
-        _ => at,
-    }
+    };
 }
 
-/// Returns whether an argument stands for no arguments of a command.
-pub(crate) fn is_argv_null(at: *const u8) -> bool {
-    at as usize == address!(mpi_fortran_argv_null_)
+described! {
+    mpi_fortran_bottom_ = NULL, [c"mpi_fortran_bottom_", c"mpi_fortran_bottom", c"mpi_fortran_bottom__", c"MPI_FORTRAN_BOTTOM"];
+    mpi_fortran_in_place_ = IN_PLACE, [c"mpi_fortran_in_place_", c"mpi_fortran_in_place", c"mpi_fortran_in_place__", c"MPI_FORTRAN_IN_PLACE"];
+    mpi_fortran_argv_null_ = NULL, [c"mpi_fortran_argv_null_", c"mpi_fortran_argv_null", c"mpi_fortran_argv_null__", c"MPI_FORTRAN_ARGV_NULL"];
+    mpi_fortran_argvs_null_ = NULL, [c"mpi_fortran_argvs_null_", c"mpi_fortran_argvs_null", c"mpi_fortran_argvs_null__", c"MPI_FORTRAN_ARGVS_NULL"];
+    mpi_fortran_errcodes_ignore_ = NULL, [c"mpi_fortran_errcodes_ignore_", c"mpi_fortran_errcodes_ignore", c"mpi_fortran_errcodes_ignore__", c"MPI_FORTRAN_ERRCODES_IGNORE"];
+    mpi_fortran_status_ignore_ = NULL, [c"mpi_fortran_status_ignore_", c"mpi_fortran_status_ignore", c"mpi_fortran_status_ignore__", c"MPI_FORTRAN_STATUS_IGNORE"];
+    mpi_fortran_statuses_ignore_ = NULL, [c"mpi_fortran_statuses_ignore_", c"mpi_fortran_statuses_ignore", c"mpi_fortran_statuses_ignore__", c"MPI_FORTRAN_STATUSES_IGNORE"];
+    mpi_fortran_unweighted_ = UNWEIGHTED, [c"mpi_fortran_unweighted_", c"mpi_fortran_unweighted", c"mpi_fortran_unweighted__", c"MPI_FORTRAN_UNWEIGHTED"];
+    mpi_fortran_weights_empty_ = WEIGHTS_EMPTY, [c"mpi_fortran_weights_empty_", c"mpi_fortran_weights_empty", c"mpi_fortran_weights_empty__", c"MPI_FORTRAN_WEIGHTS_EMPTY"];
 }
 
-/// Returns whether an argument stands for no arguments of many commands.
-pub(crate) fn is_argvs_null(at: *const u8) -> bool {
-    at as usize == address!(mpi_fortran_argvs_null_)
-}
+/// The sentinels of this library.
+pub(crate) static SENTINELS: Sentinels = Sentinels::new(&BLOCKS, own);

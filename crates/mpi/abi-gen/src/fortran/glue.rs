@@ -102,7 +102,7 @@ fn others(out: &mut String, names: Names) {
     );
     for name in REMOVED_ROUTINES {
         for (symbol, _) in names.symbols(name) {
-            routine_entry(out, &symbol, &format!("removed::{name}::<F>"), names);
+            routine_entry(out, &symbol, &format!("removed::{name}::<F>"));
         }
     }
     for (name, function) in names.comparisons() {
@@ -132,13 +132,10 @@ fn entry(out: &mut String, symbol: &str, function: &str) {
 }
 
 /// Entry point of a routine that may get addresses of common blocks.
-fn routine_entry(out: &mut String, symbol: &str, function: &str, names: Names) {
-    if names != Names::Standard {
-        return entry(out, symbol, function);
-    }
+fn routine_entry(out: &mut String, symbol: &str, function: &str) {
     writeln!(
         out,
-        "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {symbol}() {{\n    bound_entry_point!(\"{symbol}\", {function})\n}}"
+        "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {symbol}() {{\n    bound_entry_point!(\"{symbol}\", {function}, SENTINELS)\n}}"
     )
     .unwrap();
 }
@@ -208,12 +205,7 @@ fn entries(out: &mut String, routine: &Routine, form: Form, names: Names) {
     };
     for (symbol, tools) in names.symbols_of(routine, form) {
         let family = if routine.is_special { "F, " } else { "" };
-        routine_entry(
-            out,
-            &symbol,
-            &format!("{function}::<{family}{tools}>"),
-            names,
-        );
+        routine_entry(out, &symbol, &format!("{function}::<{family}{tools}>"));
     }
 }
 
@@ -320,8 +312,8 @@ fn shortcut(out: &mut String, routine: &Routine, form: Form) {
         let is_ignorable = argument.intent == Intent::None;
         let known = match argument.kind {
             ArgumentKind::Choice if form == Form::Descriptors => Some("sections::plain"),
-            ArgumentKind::Choice => Some("sentinels::known"),
-            ArgumentKind::Status if is_ignorable => Some("sentinels::known"),
+            ArgumentKind::Choice => Some("SENTINELS.known"),
+            ArgumentKind::Status if is_ignorable => Some("SENTINELS.known"),
             _ => None,
         };
         if let Some(known) = known {
@@ -455,7 +447,8 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
             add("*mut c_int".into(), value, "*mut usize");
             let count = handle_count(argument, form);
             body.before.push(format!(
-                "let mut h_{name} = Handles::read::<F>({kind}, {name}, {count});"
+                "let mut r_{name} = handles::room();\n    \
+                 let mut h_{name} = Handles::read::<F>({kind}, {name}, {count}, &mut r_{name});"
             ));
             if !argument.c.constant {
                 body.after
@@ -478,7 +471,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
             let is_ignorable = argument.intent == Intent::None;
             let value = match is_ignorable {
                 false => name.clone(),
-                true => format!("F::status({name})"),
+                true => format!("F::c_address({name})"),
             };
             add("*mut c_void".into(), value, "*mut c_void");
         }
@@ -503,7 +496,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
                 false => body.before.push(format!("let mut s_{name} = {section};")),
                 true => body.before.push(format!(
                     "let s_{name} = match {section} {{ Ok(section) => section, Err(code) => \
-                     return set_ierror(ierror, sections::refuse(INDEX_{}, code)) }};",
+                     return set_ierror(ierror, sections::refuse(INDEX_{}, code, site)) }};",
                     routine.function.name
                 )),
             }
@@ -514,7 +507,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
         ArgumentKind::Choice => {
             add(
                 "*mut c_void".into(),
-                format!("F::buffer({name})"),
+                format!("F::c_address({name})"),
                 "*mut c_void",
             );
         }
@@ -608,14 +601,14 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
         ArgumentKind::ErrorCodes => {
             add(
                 "*mut c_void".into(),
-                format!("F::error_codes({name})"),
+                format!("F::c_address({name})"),
                 "*mut c_void",
             );
         }
         ArgumentKind::Weights => {
             add(
                 "*mut c_void".into(),
-                format!("F::weights({name})"),
+                format!("F::c_address({name})"),
                 "*mut c_void",
             );
         }
