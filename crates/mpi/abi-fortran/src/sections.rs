@@ -8,8 +8,8 @@
 
 use crate::family::Standard;
 use crate::routines::NAMES;
-use crate::sentinels;
-use garonne_fortran::calls::{self, Function};
+use crate::sentinels::SENTINELS;
+use garonne_fortran::calls::{self, Function, Site};
 use garonne_fortran::is_in_place;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -92,7 +92,7 @@ pub(crate) unsafe fn plain(descriptor: *const Descriptor) -> Option<*mut c_void>
             }
             expected = expected.wrapping_mul(dimension.extent);
         }
-        sentinels::known((*descriptor).base.cast())
+        SENTINELS.known((*descriptor).base.cast())
     }
 }
 
@@ -184,7 +184,7 @@ impl Lasting {
     /// Returns C's address of the buffer.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
-        sentinels::c_address(self.base.cast())
+        SENTINELS.c_address(self.base.cast())
     }
 
     /// Returns whether the buffer is `MPI_IN_PLACE`.
@@ -345,7 +345,7 @@ impl Section {
     pub(crate) fn address(&mut self) -> *mut c_void {
         match &mut self.copy {
             Some(copied) => copied.bytes.as_mut_ptr().cast(),
-            None => sentinels::c_address(self.base.cast()),
+            None => SENTINELS.c_address(self.base.cast()),
         }
     }
 
@@ -474,7 +474,7 @@ impl Layout {
 /// # Safety
 /// MPI is initialised, or the C library says that it is not.
 #[cold]
-pub(crate) unsafe fn refuse(index: usize, code: c_int) -> c_int {
+pub(crate) unsafe fn refuse(index: usize, code: c_int, site: Site) -> c_int {
     let name = NAMES[index].to_string_lossy();
     let _ = writeln!(
         std::io::stderr(),
@@ -482,12 +482,12 @@ pub(crate) unsafe fn refuse(index: usize, code: c_int) -> c_int {
          datatype can describe them here\n  help: pass a contiguous array, or a datatype made by \
          MPI_Type_vector with the first element"
     );
-    type Raise = unsafe extern "C" fn(usize, c_int) -> c_int;
+    type Raise = unsafe extern "C" fn(usize, c_int, Site) -> c_int;
     let raise = calls::own::<Standard>(c"MPI_Comm_call_errhandler");
     // SAFETY: the function has this type.
     let raise = unsafe { transmute::<Function, Raise>(raise) };
     // SAFETY: a handle of the standard ABI and an error class.
-    unsafe { raise(COMM_WORLD, code) };
+    unsafe { raise(COMM_WORLD, code, site) };
     code
 }
 

@@ -151,10 +151,12 @@ impl Routine {
     }
 
     /// Returns the buffers that are followed by one count and one datatype: the names of the three.
-    /// None in reductions, whose operations take predefined datatypes.
+    /// None in reductions, whose operations take predefined datatypes; an accumulate of one-sided
+    /// communication takes derived ones, too.
     pub fn typed_buffers(&self) -> Vec<(&str, &str, &str)> {
         let params = &self.function.params;
-        if params.iter().any(|param| param.base == "MPI_Op") {
+        let has = |base: &str| params.iter().any(|param| param.base == base);
+        if has("MPI_Op") && !has("MPI_Win") {
             return Vec::new();
         }
         let is_buffer = |name: &str| {
