@@ -77,7 +77,7 @@ pub struct BridgedPeers {
 pub struct SpawnProgram {
     /// Program to execute.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
     /// Number of processes.
     pub processes: u32,

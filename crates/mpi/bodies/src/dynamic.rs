@@ -160,7 +160,7 @@ fn spawn(
     if !codes.is_null() {
         let code = match &made {
             Ok(made) => {
-                // Only the root knows how many processes were asked for. Others know those that run.
+                // Only the root knows how many were asked for. Others know those that run.
                 count = count.max(made.peers() as usize);
                 MPI_SUCCESS
             }

@@ -1,11 +1,11 @@
 //! Connections of this process to processes of other worlds: of jobs that it starts, that started
 //! it, or that meet it at a port.
 //!
-//! [`WorldConnections`] implements the MPI layer's [`WorldConnector`]. Each connection of two groups
-//! is a bridge: a TCP transport of its own whose world is the union of both groups, and whose remote
-//! processes have numbers after all that the engine knows. The roots exchange the cards of their
-//! groups over a sealed channel, whose secret stands in the name of the port. Dropping a bridge
-//! closes all of its sockets.
+//! [`WorldConnections`] implements the MPI layer's [`WorldConnector`]. Each connection of two
+//! groups is a bridge: a TCP transport of its own whose world is the union of both groups. Its
+//! remote processes have numbers after all that the engine knows. The roots exchange the cards of
+//! their groups over a sealed channel, whose secret stands in the name of the port. Dropping a
+//! bridge closes all of its sockets.
 
 use crate::published_names::{self, PublishedNames};
 use crate::rank::RankHost;

@@ -1,5 +1,5 @@
-//! Communicators with processes of other worlds (MPI 5.0 chapter 11): accept and connect, spawn, the
-//! parent.
+//! Communicators with processes of other worlds (MPI 5.0 chapter 11): accept and connect, spawn,
+//! the parent.
 //!
 //! Both roots exchange the cards of their groups over the connector's channel. Then every process
 //! makes its bridge, and both groups agree on a context over it, led by the roots. A communicator
