@@ -262,7 +262,7 @@ pub fn tables(constants: &AbiConstants) -> Result<String, String> {
         writeln!(out, "/// Special addresses of type `{ctype}`.").unwrap();
         writeln!(
             out,
-            "pub static {name}: [(usize, usize); {}] = [",
+            "pub const {name}: [(usize, usize); {}] = [",
             pairs.len()
         )
         .unwrap();
@@ -443,11 +443,14 @@ pub fn wrapper(
     if has_fast_path(f) {
         wrapper = format!("other_{name}");
         learn = fast_wrapper(&mut out, f, number, &parameters);
+    } else if name == "MPI_Waitall" {
+        wrapper = format!("other_{name}");
+        writeln!(out, "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite) -> c_int {{\n    fast::waitall::<Abi>(({number}, site), count, array_of_requests, array_of_statuses, {wrapper})\n}}").unwrap();
     }
     writeln!(
         out,
         "\n/// `{name}`.\n{}pub extern \"C-unwind\" fn {wrapper}({parameters}site: CallSite){result} {{\n{before}",
-        if learn.is_empty() { "" } else { "#[inline(never)]\n" }
+        if wrapper.starts_with("other_") { "#[inline(never)]\n" } else { "" }
     )
     .unwrap();
     if f.name.starts_with("MPI_T_") {
@@ -488,7 +491,6 @@ fn fast_wrapper(out: &mut String, f: &Function, number: usize, parameters: &str)
     };
     let last = match more {
         [] => comm.clone(),
-        [status] if status == "status" => format!("({comm}, {status}.replaced(&STATUSES))"),
         more => format!("({comm}, {})", more.join(", ")),
     };
     writeln!(

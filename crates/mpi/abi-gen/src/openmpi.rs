@@ -6,17 +6,18 @@ use crate::table::{ConstantGroup, ConstantValue};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Objects of datatypes that the standard does not have.
-const MORE_DATATYPES: [&str; 5] = [
-    "ompi_mpi_lb",
-    "ompi_mpi_ub",
-    "ompi_mpi_2cplex",
-    "ompi_mpi_2dblcplex",
-    "ompi_mpi_ldblcplex",
+/// Datatypes that the standard does not have, each with its object.
+const MORE_DATATYPES: [(&str, &str); 5] = [
+    ("MPI_LB", "ompi_mpi_lb"),
+    ("MPI_UB", "ompi_mpi_ub"),
+    ("MPI_2COMPLEX", "ompi_mpi_2cplex"),
+    ("MPI_2DOUBLE_COMPLEX", "ompi_mpi_2dblcplex"),
+    ("MPI_LONG_DOUBLE_COMPLEX", "ompi_mpi_ldblcplex"),
 ];
 
-/// First word of an object that stands for nothing in the standard ABI.
-const NOTHING: usize = 1 << 62;
+/// First word of an object that stands for nothing in the standard ABI. Addresses are smaller, so
+/// no handle that names nothing has such a word.
+const NOTHING: usize = 1 << 62 | 1 << 61;
 
 /// Bytes of the object of a handle.
 fn bytes(ctype: &str) -> usize {
@@ -70,7 +71,7 @@ pub fn objects(
             }
         }
     }
-    for (at, symbol) in MORE_DATATYPES.into_iter().enumerate() {
+    for (at, (_, symbol)) in MORE_DATATYPES.into_iter().enumerate() {
         objects.push((symbol.into(), bytes("MPI_Datatype"), NOTHING + at));
     }
     objects
@@ -99,7 +100,9 @@ pub fn objects_code(objects: &[(String, usize, usize)]) -> String {
 /// Returns the Rust code of a function that gives the predefined handles of a kind: each with its
 /// word in the standard ABI and its integer in Fortran.
 pub fn fortran_integers(standard: &[ConstantGroup], integers: &[ConstantGroup]) -> String {
-    let words = words(standard);
+    let mut words = words(standard);
+    let more = MORE_DATATYPES.iter().enumerate();
+    words.extend(more.map(|(at, (name, _))| (*name, NOTHING + at)));
     let mut out = String::from(
         "/// Words of the standard ABI and integers of Fortran of predefined handles.\npub fn fortran_integers(kind: HandleKind) -> &'static [(usize, c_int)] {\n    match kind {\n",
     );

@@ -1,6 +1,8 @@
 //! `MPI_Status` of this ABI.
 
-use crate::wrappers::{native_error, native_rank, native_tag, own_error, own_rank, own_tag};
+use crate::wrappers::{
+    STATUSES, native_error, native_rank, native_tag, own_error, own_rank, own_tag,
+};
 use garonne_bodies::abi;
 use garonne_bodies::abi::StatusLayout;
 use std::ffi::c_int;
@@ -22,6 +24,19 @@ pub struct Status {
 const _: () = assert!(size_of::<Status>() == 20 && align_of::<Status>() == 4);
 
 impl StatusLayout for Status {
+    const IGNORED: usize = STATUSES[0].1;
+
+    #[inline(always)]
+    fn of_message(status: &abi::Status) -> Self {
+        Self {
+            count_low: status.len as u32 as c_int,
+            count_high_and_cancelled: ((status.len >> 32) as c_int) << 1,
+            source: status.source,
+            tag: status.tag,
+            error: 0,
+        }
+    }
+
     #[inline]
     fn encode(status: &abi::Status) -> Self {
         Self {

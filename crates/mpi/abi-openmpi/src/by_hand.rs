@@ -25,18 +25,27 @@ const LASTUSEDCODE: c_int = 5;
 /// `MPI_ERR_ARG` of the standard ABI.
 const MPI_ERR_ARG: c_int = 13;
 
-/// `MPI_Comm_get_attr`.
-pub extern "C-unwind" fn wrap_MPI_Comm_get_attr(
-    comm: usize,
-    keyval: c_int,
-    value: Buf,
-    flag: Ptr<c_int>,
-    site: CallSite,
-) -> c_int {
-    let (comm, key) = (native_comm(comm), native_keyval(keyval));
-    let code = native::wrap_MPI_Comm_get_attr(comm, key, value, flag, site);
-    convert_predefined(keyval, value, flag, code)
+/// Defines functions that get an attribute of a communicator.
+macro_rules! communicator_attributes {
+    ($($name:ident)*) => {
+        $(
+            /// Gets an attribute of a communicator.
+            pub extern "C-unwind" fn $name(
+                comm: usize,
+                keyval: c_int,
+                value: Buf,
+                flag: Ptr<c_int>,
+                site: CallSite,
+            ) -> c_int {
+                let (comm, key) = (native_comm(comm), native_keyval(keyval));
+                let code = native::$name(comm, key, value, flag, site);
+                convert_predefined(keyval, value, flag, code)
+            }
+        )*
+    };
 }
+
+communicator_attributes! { wrap_MPI_Comm_get_attr wrap_MPI_Attr_get }
 
 /// `MPI_WIN_UNIFIED`.
 const UNIFIED: c_int = 0;
@@ -55,19 +64,6 @@ pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
         convert_window_attribute(key, (value, flag), UNIFIED);
     }
     own_error(code)
-}
-
-/// `MPI_Attr_get`.
-pub extern "C-unwind" fn wrap_MPI_Attr_get(
-    comm: usize,
-    keyval: c_int,
-    value: Buf,
-    flag: Ptr<c_int>,
-    site: CallSite,
-) -> c_int {
-    let (comm, key) = (native_comm(comm), native_keyval(keyval));
-    let code = native::wrap_MPI_Attr_get(comm, key, value, flag, site);
-    convert_predefined(keyval, value, flag, code)
 }
 
 /// Converts what a call returned for a predefined attribute.

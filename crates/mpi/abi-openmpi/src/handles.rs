@@ -17,6 +17,8 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 
 /// Bit of a handle that names an object of the program's: the other bits are the word.
 const DYNAMIC: usize = 1 << 63;
+/// Addresses are smaller. An object that stands for nothing in the standard ABI has a larger word.
+const ADDRESS_MAX: usize = 1 << 61;
 /// Words of an object that the library makes for an error handler.
 const OBJECT_WORDS: usize = 128;
 /// Words of predefined handles are below.
@@ -75,6 +77,14 @@ impl ObjectTable {
             }
             None => false,
         }
+    }
+
+    /// Returns the address of the object with a word.
+    #[cold]
+    fn address(&self, word: usize) -> Option<usize> {
+        let mut entries = self.0.iter();
+        let found = entries.find(|entry| entry.word.load(Ordering::Acquire) == word);
+        found.map(|entry| entry.address.load(Ordering::Acquire))
     }
 
     /// Returns the word of the object at an address.
@@ -151,7 +161,11 @@ impl HandleConversion<usize> for OpenMpi {
         let object = OBJECTS.get(word).map(|place| place.load(Ordering::Relaxed));
         match object {
             Some(address) if address != 0 => address,
-            _ if word & UNKNOWN_POINTER_HANDLE != 0 => word & !UNKNOWN_POINTER_HANDLE,
+            _ if word & UNKNOWN_POINTER_HANDLE != 0 => {
+                let object =
+                    (word > UNKNOWN_POINTER_HANDLE + ADDRESS_MAX).then(|| WORDS.address(word));
+                (object.flatten()).unwrap_or(word & !UNKNOWN_POINTER_HANDLE)
+            }
             _ => word | DYNAMIC,
         }
     }
@@ -159,8 +173,9 @@ impl HandleConversion<usize> for OpenMpi {
 
 impl FastAbi for OpenMpi {
     #[inline(always)]
-    fn plain_type(datatype: usize) -> PlainType {
-        PlainType::of(Self::to_native(HandleKind::Datatype, datatype))
+    fn plain_type(datatype: usize) -> Option<PlainType> {
+        let word = Self::to_native(HandleKind::Datatype, datatype);
+        Some(PlainType::of(word))
     }
 
     #[inline(always)]
@@ -236,18 +251,23 @@ mod tests {
 
     const WORLD: usize = 0x101;
     const INTEGER: usize = 0x219;
+    /// `MPI_UB`, for which the standard has no word.
+    const UPPER_BOUND: usize = (1 << 62 | 1 << 61) + 1;
 
     #[test]
     fn predefined_handles_are_addresses_of_objects_and_others_have_the_highest_bit() {
-        static MADE: [[usize; 64]; 2] = [[WORLD; 64], [INTEGER; 64]];
-        let addresses = [MADE[0].as_ptr(), MADE[1].as_ptr()];
+        static MADE: [[usize; 64]; 3] = [[WORLD; 64], [INTEGER; 64], [UPPER_BOUND; 64]];
+        let addresses = [MADE[0].as_ptr(), MADE[1].as_ptr(), MADE[2].as_ptr()];
         // SAFETY: the objects are statics that begin with a word.
-        unsafe { set_objects(addresses.as_ptr(), 2) };
+        unsafe { set_objects(addresses.as_ptr(), 3) };
         for object in &MADE {
             let address = object.as_ptr().expose_provenance();
             assert_eq!(OpenMpi::to_native(HandleKind::Comm, address), object[0]);
             assert_eq!(OpenMpi::from_native(HandleKind::Comm, object[0]), address);
         }
+        // A datatype that the standard does not have has an integer in Fortran nevertheless.
+        assert_eq!(from_fortran(HandleKind::Datatype, 3), Some(UPPER_BOUND));
+        assert_eq!(to_fortran(HandleKind::Datatype, UPPER_BOUND), 3);
         for word in [4095, 4096, (1 << 31) - 1] {
             let handle = OpenMpi::from_native(HandleKind::Request, word);
             assert_eq!(handle, DYNAMIC | word);

@@ -20,6 +20,19 @@ pub struct Status {
 const _: () = assert!(size_of::<Status>() == 24 && align_of::<Status>() == 4);
 
 impl StatusLayout for Status {
+    const IGNORED: usize = 0;
+
+    #[inline(always)]
+    fn of_message(status: &abi::Status) -> Self {
+        Self {
+            source: status.source,
+            tag: status.tag,
+            error: 0,
+            cancelled: 0,
+            bytes: [status.len as u32, (status.len >> 32) as u32],
+        }
+    }
+
     #[inline]
     fn encode(status: &abi::Status) -> Self {
         Self {

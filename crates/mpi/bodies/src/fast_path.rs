@@ -20,7 +20,7 @@ use crate::handle::*;
 use crate::light_request;
 use crate::optional_checks;
 use crate::rank_context::RankContext;
-use crate::status::{StatusLayout, write_if_given};
+use crate::status::{StatusLayout, write_message};
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, Request, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv};
@@ -413,7 +413,7 @@ pub(crate) fn recv_plain<S: StatusLayout>(
         .engines
         .engine()?
         .take_now(&fast_recv, |word| site.store(word))?;
-    write_if_given(status, &received.into());
+    write_message(status, &received.into());
     Some(MPI_SUCCESS)
 }
 

@@ -96,6 +96,43 @@ fn shard_of(handle: MPI_Request) -> usize {
     }
 }
 
+/// Place of a request, or of the first of several, in the form of some ABI.
+pub(crate) trait RequestPlace: Copy {
+    /// Reads the handle.
+    fn get(self) -> Result<MPI_Request>;
+    /// Makes the handle null.
+    fn clear(self) -> Result<()>;
+    /// The place of the request that lies so many requests behind.
+    fn element(self, at: usize) -> Self;
+    /// Reads the handle of the request that lies so many requests behind.
+    #[inline(always)]
+    fn at(self, at: usize) -> Result<MPI_Request> {
+        self.element(at).get()
+    }
+}
+
+impl RequestPlace for Ptr<MPI_Request> {
+    #[inline(always)]
+    fn get(self) -> Result<MPI_Request> {
+        self.at(0)
+    }
+
+    #[inline(always)]
+    fn clear(self) -> Result<()> {
+        self.set(MPI_REQUEST_NULL)
+    }
+
+    #[inline(always)]
+    fn element(self, at: usize) -> Self {
+        self.element(at)
+    }
+
+    #[inline(always)]
+    fn at(self, at: usize) -> Result<MPI_Request> {
+        self.at(at)
+    }
+}
+
 /// The engine of one shard, for handles of that shard.
 #[derive(Clone, Copy)]
 struct ShardEngine {
@@ -125,7 +162,7 @@ impl ShardEngine {
     /// Returns the engine of the first light receive among these requests; of the first shard if
     /// there is none.
     #[inline(always)]
-    fn for_first(count: usize, array_of_requests: Ptr<MPI_Request>) -> Result<Option<Self>> {
+    fn for_first(count: usize, array_of_requests: impl RequestPlace) -> Result<Option<Self>> {
         let first = if this_rank::has_shards() {
             first_posted(count, array_of_requests)?
         } else {
@@ -278,7 +315,7 @@ fn complete_one<S: StatusLayout>(
 #[inline]
 pub(crate) fn wait_all<S: StatusLayout>(
     count: usize,
-    array_of_requests: Ptr<MPI_Request>,
+    array_of_requests: impl RequestPlace,
     statuses: Ptr<S>,
 ) -> Result<usize> {
     let mut begun = 0;
@@ -334,7 +371,7 @@ pub(crate) fn wait_all<S: StatusLayout>(
 
 /// Returns the first light receive among these requests, or [`DONE`].
 #[inline(always)]
-fn first_posted(count: usize, array_of_requests: Ptr<MPI_Request>) -> Result<MPI_Request> {
+fn first_posted(count: usize, array_of_requests: impl RequestPlace) -> Result<MPI_Request> {
     for at in 0..count {
         let handle = array_of_requests.at(at)?;
         if engine_name(handle).is_some() {
@@ -530,7 +567,7 @@ impl<S: StatusLayout> SomeArgs<S> {
 fn complete_in_order<S: StatusLayout>(
     engine: ShardEngine,
     (mut next, count): (usize, usize),
-    array_of_requests: Ptr<MPI_Request>,
+    array_of_requests: impl RequestPlace,
     statuses: Ptr<S>,
 ) -> Result<(usize, bool)> {
     engine.host.ending(|shard| {
@@ -564,7 +601,7 @@ fn was_complete(handle: MPI_Request) -> bool {
 #[inline(always)]
 fn complete_at<R: Transport, S: StatusLayout>(
     shard: &mut Engine<R>,
-    place: Ptr<MPI_Request>,
+    place: impl RequestPlace,
     status: Ptr<S>,
 ) -> Result<Option<bool>> {
     let handle = place.get()?;
@@ -583,8 +620,12 @@ fn complete_at<R: Transport, S: StatusLayout>(
 
 /// Sets the handle of one of several requests to null, and writes its status.
 #[inline(always)]
-fn consume<S: StatusLayout>(place: Ptr<MPI_Request>, status: Ptr<S>, ended: &Status) -> Result<()> {
-    place.set(MPI_REQUEST_NULL)?;
+fn consume<S: StatusLayout>(
+    place: impl RequestPlace,
+    status: Ptr<S>,
+    ended: &Status,
+) -> Result<()> {
+    place.clear()?;
     if !status.is_null() {
         status.set(S::encode(ended))?;
     }

@@ -16,6 +16,14 @@ use std::ffi::c_int;
 ///
 /// Values that go in and out of the methods are those of the standard ABI.
 pub trait StatusLayout: Copy {
+    /// Address of `MPI_STATUS_IGNORE`. No status lies at a lower one.
+    const IGNORED: usize;
+
+    /// Returns the status of a message that arrived, in C's form. Rank and tag are not special.
+    #[inline(always)]
+    fn of_message(status: &Status) -> Self {
+        Self::encode(status)
+    }
     /// Returns this status in C's form, with success as its error.
     fn encode(status: &Status) -> Self;
     /// Returns what a status says except its error.
@@ -29,6 +37,8 @@ pub trait StatusLayout: Copy {
 }
 
 impl StatusLayout for MPI_Status {
+    const IGNORED: usize = 0;
+
     #[inline(always)]
     fn encode(status: &Status) -> Self {
         Self::new(status.source, status.tag, status.len, status.cancelled)
@@ -84,11 +94,14 @@ pub(crate) fn write_outcome<S: StatusLayout>(place: Ptr<S>, outcome: Outcome) ->
     }
 }
 
-/// Writes a status unless the program ignores it. Cannot fail.
+/// Writes the status of a message that arrived, unless the program ignores it. The address is as
+/// the program passed it. Cannot fail.
 #[inline(always)]
-pub(crate) fn write_if_given<S: StatusLayout>(place: Ptr<S>, status: &Status) {
-    if let Ok(old) = place.get() {
-        let mut filled = S::encode(status);
+pub(crate) fn write_message<S: StatusLayout>(place: Ptr<S>, status: &Status) {
+    if place.addr() > S::IGNORED
+        && let Ok(old) = place.get()
+    {
+        let mut filled = S::of_message(status);
         filled.keep_error(&old);
         place.set_if(filled);
     }

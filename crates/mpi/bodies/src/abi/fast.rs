@@ -7,13 +7,14 @@
 use super::convert::HandleConversion;
 use super::{Abi, CallSite, HandleKind, Ptr};
 use crate::c_args::Buf;
-use crate::call::{CallId, ErrorObject, return_code};
+use crate::call::{CallId, ErrorObject, Result, return_code};
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::fast_path::{self, CommKey, foreign_key};
-use crate::handle::MPI_Comm;
+use crate::handle::{MPI_Comm, MPI_Request};
 use crate::last_call;
-use crate::light_request;
+use crate::light_request::{self, RequestPlace};
 use crate::status::StatusLayout;
+use crate::trace_calls::needs_check;
 use garonne_engine::api::Request;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -22,8 +23,8 @@ pub use crate::fast_path::{ElementCount, PlainType};
 
 /// What fast paths need of an ABI.
 pub trait FastAbi: HandleConversion<<Self as Abi>::Handle> {
-    /// Returns what the fast paths need of a datatype.
-    fn plain_type(datatype: Self::Handle) -> PlainType;
+    /// Returns what the fast paths need of a datatype. `None` for one that they do not know.
+    fn plain_type(datatype: Self::Handle) -> Option<PlainType>;
     /// Returns a word for a communicator that no other handle of this ABI has. Its lower 31 bits
     /// are the word of the standard ABI unless the communicator is predefined.
     fn comm_word(comm: Self::Handle) -> u32;
@@ -48,7 +49,7 @@ pub fn send<A: FastAbi>(
     comm: A::Handle,
 ) -> Option<c_int> {
     last_call::record_site(site);
-    let data = (count, A::plain_type(datatype));
+    let data = (count, A::plain_type(datatype)?);
     fast_path::send_plain((CallId(call), site), buf, data, envelope, key::<A>(comm))
 }
 
@@ -79,7 +80,7 @@ pub fn recv<A: FastAbi>(
     (comm, status): (A::Handle, Ptr<impl StatusLayout>),
 ) -> Option<c_int> {
     last_call::record_site(site);
-    let data = (count, A::plain_type(datatype));
+    let data = (count, A::plain_type(datatype)?);
     let envelope = (source, A::recv_tag(tag));
     let place = (key::<A>(comm), status);
     fast_path::recv_plain((CallId(call), site), buf, data, envelope, place)
@@ -98,7 +99,7 @@ pub fn irecv<A: FastAbi>(
         return None;
     }
     last_call::record_site(site);
-    let data = (count, A::plain_type(datatype));
+    let data = (count, A::plain_type(datatype)?);
     let envelope = (source, A::recv_tag(tag));
     let (call, key) = (CallId(call), key::<A>(comm));
     match fast_path::irecv_plain((call, site), buf, data, envelope, key)? {
@@ -124,6 +125,70 @@ fn return_posted<A: FastAbi>(
     let named = light_request::return_posted(comm, name, Ptr::lent(&place));
     request.set_if(A::handle(HandleKind::Request, place.get().0));
     A::error(return_code(call, ErrorObject::Comm(comm), named))
+}
+
+/// Place of a request in another ABI.
+#[derive(Clone, Copy)]
+struct ForeignRequest<A: FastAbi>(Ptr<A::Handle>);
+
+impl<A: FastAbi> RequestPlace for ForeignRequest<A> {
+    #[inline(always)]
+    fn get(self) -> Result<MPI_Request> {
+        let handle = self.0.get()?;
+        Ok(MPI_Request(A::to_native(HandleKind::Request, handle)))
+    }
+
+    #[inline(always)]
+    fn clear(self) -> Result<()> {
+        let null = A::handle(HandleKind::Request, MPI_REQUEST_NULL.0);
+        self.0.set(null)
+    }
+
+    #[inline(always)]
+    fn element(self, at: usize) -> Self {
+        Self(self.0.element(at))
+    }
+}
+
+/// `MPI_Waitall` in an ABI.
+type Waitall<A> = extern "C-unwind" fn(
+    c_int,
+    Ptr<<A as Abi>::Handle>,
+    Ptr<<A as Abi>::Status>,
+    CallSite,
+) -> c_int;
+
+/// `MPI_Waitall`. Light requests at the beginning are read and written in place; `general` completes
+/// the rest. Returns the error code.
+#[inline(always)]
+pub fn waitall<A: FastAbi>(
+    (call, site): (u16, CallSite),
+    count: c_int,
+    requests: Ptr<A::Handle>,
+    statuses: Ptr<A::Status>,
+    general: Waitall<A>,
+) -> c_int {
+    let call = CallId(call);
+    site.note();
+    last_call::record(call, site);
+    let Some(total) = usize::try_from(count).ok().filter(|_| !needs_check()) else {
+        return general(count, requests, statuses, site);
+    };
+    let given = match statuses.addr() <= A::Status::IGNORED {
+        true => Buf::from_addr(0).typed(),
+        false => statuses,
+    };
+    match light_request::wait_all(total, ForeignRequest::<A>(requests), given) {
+        Ok(seen) if seen == total => MPI_SUCCESS,
+        Ok(seen) => {
+            let rest = match given.is_null() {
+                true => statuses,
+                false => statuses.element(seen),
+            };
+            general(count - seen as c_int, requests.element(seen), rest, site)
+        }
+        Err(error) => A::error(return_code(call, ErrorObject::None, Err(error))),
+    }
 }
 
 /// Lets the fast paths of an ABI find a pair that the general path has found. `native` is the
