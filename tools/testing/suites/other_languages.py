@@ -33,14 +33,19 @@ def suite(context):
     for family in PACKAGES:
         for name in PROGRAMS:
             yield Case(f"other-languages/{name}, {family}", lambda family=family, name=name: case(context, debian, family, name))
+    yield Case("other-languages/common blocks in several objects, openmpi", lambda: several_objects(context, debian))
 
 
-def case(context, debian, family, name):
+def fetch(debian, family):
     try:
         debian.fetch(PACKAGES[family])
         debian.check()
     except peers.Unavailable as why:
         raise Skip(f"its packages cannot be had or used here: {why}") from why
+
+
+def case(context, debian, family, name):
+    fetch(debian, family)
     program = build(context, debian, family, name)
     ranks = int(re.search(r"ranks: (\d+)", (context.root / PROGRAMS[name][0][-1]).read_text()).group(1))
     env = context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")})
@@ -56,3 +61,17 @@ def build(context, debian, family, name):
     # The compiler's wrapper is the distribution's, and so are the libraries that it links.
     check(context.execute(f"other-languages build {name} {family}", debian.command(words), timeout=120, cwd=place))
     return str(place / name)
+
+
+def several_objects(context, debian):
+    """Libraries that a C program loads, each with common blocks of Open MPI's mpif.h of its own."""
+    fetch(debian, "openmpi")
+    source, place = context.root / "tests/fortran/objects", context.work / "other-languages/openmpi/objects"
+    place.mkdir(parents=True, exist_ok=True)
+    library = ["mpifort.openmpi", *FORTRAN, "-shared", "-fPIC", source / "loaded.f", "-o"]
+    for target, words in {"a.so": library, "b.so": library, "c.so": [*library[:-1], "-Wl,-Bsymbolic", "-o"],
+                          "loads": ["mpicc.openmpi", "-w", source / "loads.c", "-ldl", "-o"]}.items():
+        check(context.execute(f"other-languages build {target}", debian.command([*map(str, words), target]), timeout=120, cwd=place))
+    env = context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")})
+    words = [*context.launcher(2), "./loads", "./a.so", "./b.so", "./c.so"]
+    check(context.execute("other-languages objects openmpi", debian.command(words), timeout=LIMIT_S, env=env, cwd=place))
