@@ -14,9 +14,9 @@ import zlib
 
 from ..runner import TAIL_LINES, Case, Failure, Outcome, Skip, check
 
-# The directories of what is implemented. Others hold partitioned, files, other languages,
+# The directories of what is implemented. Others hold files, other languages,
 # MPICH's own extensions (impls) and timings (perf).
-DIRECTORIES = ["attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "mpi_t", "pt2pt", "rma", "spawn", "topo",
+DIRECTORIES = ["attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "mpi_t", "part", "pt2pt", "rma", "spawn", "topo",
                "errors/attr", "errors/coll", "errors/comm", "errors/datatype", "errors/group", "errors/pt2pt", "errors/rma", "errors/topo",
                "threads/comm", "threads/init", "threads/pt2pt", "threads/rma"]
 CONFIGURE = ["--enable-strictmpi", "--enable-threads=multiple", "--enable-large-tests", "--disable-fortran", "--disable-cxx", "--disable-romio", "--disable-spawn"]

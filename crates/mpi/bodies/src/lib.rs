@@ -64,6 +64,7 @@ mod op;
 mod optional_checks;
 mod p2p;
 mod pack;
+mod partitioned;
 mod polling_calls;
 mod probe;
 mod rank_context;

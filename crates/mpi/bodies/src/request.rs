@@ -26,6 +26,7 @@ use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
+use garonne_mpi::partitioned::PartitionedOperation;
 use garonne_mpi::request::generalized::GeneralizedRequest;
 use garonne_mpi::request::{self, Outcome, Request, Status, TestAny};
 use smallvec::SmallVec;
@@ -37,6 +38,8 @@ pub(crate) struct RequestEntry {
     request: Request,
     /// The program's side of a generalised request.
     pub general: Option<Arc<GeneralizedRequest>>,
+    /// The operation of a partitioned request.
+    pub partitioned: Option<Box<PartitionedOperation>>,
     /// The program's operation in a reduction.
     operation: Option<Arc<UserReduction>>,
 }
@@ -56,6 +59,7 @@ pub(crate) fn return_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> 
         RequestEntry {
             request: new,
             general: None,
+            partitioned: None,
             operation: None,
         },
         out,
@@ -76,6 +80,7 @@ pub(crate) fn return_reduction(
         RequestEntry {
             request: new,
             general: None,
+            partitioned: None,
             operation: Some(operation.clone()),
         },
         out,
@@ -92,6 +97,24 @@ pub(crate) fn return_generalized(
         RequestEntry {
             request: new,
             general: Some(general),
+            partitioned: None,
+            operation: None,
+        },
+        out,
+    )
+}
+
+/// Returns a handle for an inactive partitioned request.
+pub(crate) fn return_partitioned(
+    new: Request,
+    operation: PartitionedOperation,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    return_entry(
+        RequestEntry {
+            request: new,
+            general: None,
+            partitioned: Some(Box::new(operation)),
             operation: None,
         },
         out,

@@ -30,6 +30,7 @@ pub mod limits;
 pub mod op;
 mod ordered_map;
 pub mod p2p;
+pub mod partitioned;
 pub mod process;
 pub mod request;
 pub mod session;

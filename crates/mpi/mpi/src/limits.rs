@@ -24,8 +24,8 @@ pub const COLUMN_TILE_BYTES: u64 = 8 * 1024;
 pub const NESTING_MAX: u32 = 512;
 
 /// Contexts that one communicator owns: point-to-point, collectives, its own constructors,
-/// `MPI_Comm_create_group`, leaders of `MPI_Intercomm_create`; a power of two above that, for what
-/// comes.
+/// `MPI_Comm_create_group`, leaders of `MPI_Intercomm_create`, partitioned communication; a power
+/// of two above that.
 pub const CONTEXTS_PER_COMM: u32 = 8;
 
 /// Communicators that one process may hold at once: a million needs gigabytes for their names and

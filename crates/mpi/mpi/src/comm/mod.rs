@@ -32,6 +32,7 @@ use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::limits::{OBJECT_NAME_LEN_MAX, TAG_UB};
 use crate::p2p::bsend_buffer::BsendBuffer;
+use crate::partitioned::matching::Matching;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
@@ -84,10 +85,8 @@ pub(crate) struct CommInner {
     persistent: Mutex<HashSet<u32>>,
     /// The shared segment of its collectives.
     pub segment: CommSegment,
-    /// Whether all its processes share one node, once somebody asked.
-    pub on_node: OnceLock<bool>,
-    /// Way in which its processes are spread over nodes, likewise.
-    pub spread: OnceLock<Option<Arc<NodeMap>>>,
+    /// Place of its processes, once somebody asked.
+    placement: MemberPlacement,
     /// The edge's handle, 0 while it has none.
     handle: AtomicUsize,
     name: Mutex<String>,
@@ -107,8 +106,19 @@ pub(crate) struct CommInner {
     pub session: Option<Session>,
     /// Bridges to its processes of other worlds.
     bridges: Vec<Arc<other_worlds::BridgeLease>>,
+    /// Matching of its partitioned operations, once there was one.
+    partitioned: OnceLock<Arc<Matching>>,
     /// Keeps the context ours.
     lease: OnceLock<context_ids::ContextLease>,
+}
+
+/// Nodes of a communicator's processes, found out at the first question.
+#[derive(Default)]
+struct MemberPlacement {
+    /// Whether all its processes share one node.
+    on_node: OnceLock<bool>,
+    /// Way in which its processes are spread over nodes.
+    spread: OnceLock<Option<Arc<NodeMap>>>,
 }
 
 impl CommInner {
@@ -159,6 +169,9 @@ impl CommInner {
 
 impl Drop for CommInner {
     fn drop(&mut self) {
+        if let Some(matching) = self.partitioned.get() {
+            matching.close();
+        }
         if self.lease.get().is_some() {
             self.forget_contexts();
             let gone = CommunicatorInfo {
@@ -291,8 +304,7 @@ impl Comm {
             collective_counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
             segment: CommSegment::default(),
-            on_node: OnceLock::new(),
-            spread: OnceLock::new(),
+            placement: MemberPlacement::default(),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
@@ -305,6 +317,7 @@ impl Comm {
             session: parts.session,
             process: parts.process,
             bridges,
+            partitioned: OnceLock::new(),
             lease: OnceLock::new(),
         }))
     }
@@ -326,6 +339,11 @@ impl Comm {
     #[inline(always)]
     fn tag_shards(&self) -> u32 {
         self.0.tag_shards.load(Ordering::Relaxed)
+    }
+
+    /// The matching of its partitioned operations.
+    pub(crate) fn matching(&self) -> &Arc<Matching> {
+        self.0.partitioned.get_or_init(|| Matching::new(self))
     }
 
     /// Size of the local group.
@@ -370,7 +388,7 @@ impl Comm {
             return false;
         }
         node.size() == world
-            || *self.0.on_node.get_or_init(|| {
+            || *self.0.placement.on_node.get_or_init(|| {
                 let within = |group: &Group| {
                     group.size() <= node.size()
                         && group.members().all(|peer| node.rank_of(peer).is_some())
@@ -390,7 +408,7 @@ impl Comm {
             let of_rank = |rank| group.peer(rank).map_or(u32::MAX, |peer| node_of(peer));
             NodeMap::of(group.size(), of_rank, self.0.rank).map(Arc::new)
         };
-        self.0.spread.get_or_init(of).as_ref()
+        self.0.placement.spread.get_or_init(of).as_ref()
     }
 
     /// Returns whether this is an intercommunicator.

@@ -43,7 +43,8 @@ impl SetupChannel {
         self.group.size()
     }
 
-    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<SetupMessage> {
+    /// Starts to send `bytes` to rank `to` of the group.
+    pub fn start_send(&self, to: u32, bytes: &[u8]) -> Result<SetupMessage> {
         let scratch = scratch(bytes.len())?;
         scratch.mem().write(0, bytes);
         let peer = self
@@ -72,6 +73,21 @@ impl SetupChannel {
             pattern: Pattern {
                 context: self.context,
                 source: Some(Source { rank: from, peer }),
+                tag: Some(self.tag),
+            },
+            data: Data::contiguous(scratch.mem(), len as u64),
+            origin: self.origin,
+        };
+        self.op(self.process.host.recv(recv), scratch)
+    }
+
+    /// Posts a receive of at most `len` bytes from any rank of the group.
+    pub fn start_recv_any(&self, len: usize) -> Result<SetupMessage> {
+        let scratch = scratch(len)?;
+        let recv = api::RecvArgs {
+            pattern: Pattern {
+                context: self.context,
+                source: None,
                 tag: Some(self.tag),
             },
             data: Data::contiguous(scratch.mem(), len as u64),
@@ -238,7 +254,7 @@ fn scratch(len: usize) -> Result<Scratch> {
 }
 
 /// One message in flight and its buffer.
-struct SetupMessage {
+pub(crate) struct SetupMessage {
     process: Arc<Process>,
     state: SetupState,
     scratch: Option<Scratch>,
@@ -250,6 +266,39 @@ enum SetupState {
 }
 
 impl SetupMessage {
+    /// Returns how the message ended, once it is over.
+    pub fn outcome(&mut self) -> Option<Result<api::Status>> {
+        match self.poll() {
+            Poll::Pending => None,
+            Poll::Ready(Err(error)) => Some(Err(error)),
+            Poll::Ready(Ok(())) => match &self.state {
+                SetupState::Over(status) => Some(match &status.error {
+                    Some(error) => Err(self.process.convert(error.clone())),
+                    None => Ok(status.clone()),
+                }),
+                SetupState::Pending(_) => None,
+            },
+        }
+    }
+
+    /// Returns the bytes of a receive that is over.
+    pub fn bytes(mut self) -> Vec<u8> {
+        let (SetupState::Over(status), Some(scratch)) = (&self.state, &mut self.scratch) else {
+            return Vec::new();
+        };
+        let mut bytes = vec![0; scratch.len().min(status.len as usize)];
+        scratch.mem().read(0, &mut bytes);
+        bytes
+    }
+
+    /// Cancels a receive for which no message came.
+    pub fn cancel(self) {
+        if let SetupState::Pending(name) = self.state {
+            // A receive that has matched meanwhile is over.
+            let _ = self.process.host.cancel(name);
+        }
+    }
+
     /// Completes; gives the bytes.
     async fn end(mut self) -> Result<Vec<u8>> {
         poll_fn(|_| self.poll()).await?;

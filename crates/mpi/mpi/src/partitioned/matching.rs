@@ -1,0 +1,393 @@
+//! Matching of partitioned operations, once in their life: by source and tag, in the order in
+//! which they were initialised.
+//!
+//! Both sides exchange records of fixed size on a context and tag of their own. A sender announces
+//! its operation, and the receiver answers when it has matched it. A sender that is freed before
+//! its first start withdraws its announcement, and the receive that it matched takes the next one.
+//! A receive that is freed before it is matched leaves the queue.
+
+use super::tag_space::{TagRange, TagSpace};
+use super::{PartitionedOperation, PartitionedReceive, PartitionedSend};
+use crate::comm::Comm;
+use crate::comm::setup_messages::{SetupChannel, SetupMessage};
+use crate::error::Result;
+use garonne_engine::api::CallOrigin;
+use garonne_progress::messaging::{Messaging, Stepper};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Context of partitioned communication, counted from the first one of its communicator.
+pub(super) const CONTEXT: u32 = 5;
+/// Tag of the records.
+const RECORDS: i32 = 0;
+/// Least number of matched receives that are looked through for those that were freed.
+const SWEEP_MIN: usize = 64;
+/// Bytes of a record.
+const RECORD_LEN: usize = 24;
+
+/// What a sender tells of its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Announcement {
+    /// The sender's number for the operation.
+    pub id: u32,
+    pub tag: i32,
+    pub partitions: u32,
+    /// Bytes of all partitions.
+    pub bytes: u64,
+}
+
+/// What the receiver answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The sender's number for the operation.
+    pub id: u32,
+    /// Tag of the first piece; others follow.
+    pub first_tag: i32,
+    pub pieces: u32,
+    /// Bytes for which the receiver has room.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Announcement(Announcement),
+    Answer(Answer),
+    /// The sender freed the operation of this number without starting it.
+    Withdrawal(u32),
+}
+
+impl Record {
+    fn encode(self) -> [u8; RECORD_LEN] {
+        let (kind, id, tag, number, bytes) = match self {
+            Record::Announcement(a) => (1u32, a.id, a.tag, a.partitions, a.bytes),
+            Record::Answer(a) => (2, a.id, a.first_tag, a.pieces, a.bytes),
+            Record::Withdrawal(id) => (3, id, 0, 0, 0),
+        };
+        let mut record = [0; RECORD_LEN];
+        record[..4].copy_from_slice(&kind.to_le_bytes());
+        record[4..8].copy_from_slice(&id.to_le_bytes());
+        record[8..12].copy_from_slice(&tag.to_le_bytes());
+        record[12..16].copy_from_slice(&number.to_le_bytes());
+        record[16..].copy_from_slice(&bytes.to_le_bytes());
+        record
+    }
+
+    /// Returns the record in `bytes`; `None` if that is none.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let record: &[u8; RECORD_LEN] = bytes.try_into().ok()?;
+        let word = |at: usize| {
+            let word = [record[at], record[at + 1], record[at + 2], record[at + 3]];
+            u32::from_le_bytes(word)
+        };
+        let (id, tag, number) = (word(4), word(8).cast_signed(), word(12));
+        let bytes = u64::from(word(16)) | u64::from(word(20)) << 32;
+        match word(0) {
+            1 => Some(Record::Announcement(Announcement {
+                id,
+                tag,
+                partitions: number,
+                bytes,
+            })),
+            2 => Some(Record::Answer(Answer {
+                id,
+                first_tag: tag,
+                pieces: number,
+                bytes,
+            })),
+            3 => Some(Record::Withdrawal(id)),
+            _ => None,
+        }
+    }
+}
+
+/// The partitioned operations of a communicator that are not matched yet. Owned by the
+/// communicator; a stepper while something is open.
+pub(crate) struct Matching {
+    channel: SetupChannel,
+    tags: Arc<TagSpace>,
+    state: Mutex<MatchingState>,
+}
+
+#[derive(Default)]
+struct MatchingState {
+    /// The receive that is posted for the next record.
+    receive: Option<SetupMessage>,
+    /// Records on their way.
+    sends: Vec<SetupMessage>,
+    /// Announcements without a receive, by source and tag.
+    announced: HashMap<(u32, i32), VecDeque<Announcement>>,
+    /// Receives without an announcement, by source and tag.
+    receives: HashMap<(u32, i32), VecDeque<Weak<PartitionedReceive>>>,
+    /// Receives that are matched, by source and the sender's number.
+    matched: HashMap<(u32, u32), Weak<PartitionedReceive>>,
+    /// Number of entries at which `matched` is swept of receives that were freed.
+    sweep_at: usize,
+    /// Sends that have no answer yet, by number.
+    unanswered: HashMap<u32, Weak<PartitionedSend>>,
+    next_id: u32,
+    /// It is attached to the host as a stepper.
+    stepping: bool,
+    /// The communicator is gone.
+    closed: bool,
+}
+
+impl MatchingState {
+    /// Returns whether a record or an answer is awaited, and forgets operations that were freed.
+    fn is_open(&mut self) -> bool {
+        self.unanswered.retain(|_, send| send.strong_count() > 0);
+        self.receives.retain(|_, queue| {
+            queue.retain(|receive| receive.strong_count() > 0);
+            !queue.is_empty()
+        });
+        !(self.unanswered.is_empty() && self.receives.is_empty() && self.sends.is_empty())
+    }
+}
+
+impl Matching {
+    pub fn new(comm: &Comm) -> Arc<Self> {
+        Arc::new(Self {
+            channel: SetupChannel {
+                process: comm.process().clone(),
+                context: comm.context() + CONTEXT,
+                tag: RECORDS,
+                rank: comm.rank(),
+                group: comm.targets().clone(),
+                origin: CallOrigin::default(),
+            },
+            tags: Arc::default(),
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MatchingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces a send to rank `to` and returns its number.
+    pub(super) fn announce(
+        self: &Arc<Self>,
+        to: u32,
+        (tag, partitions, bytes): (i32, u32, u64),
+        send: impl FnOnce(u32) -> Arc<PartitionedSend>,
+    ) -> Result<Arc<PartitionedSend>> {
+        let mut state = self.lock();
+        let id = state.next_id;
+        let announcement = Announcement {
+            id,
+            tag,
+            partitions,
+            bytes,
+        };
+        self.send_record(&mut state, to, Record::Announcement(announcement))?;
+        state.next_id = id.wrapping_add(1);
+        let send = send(id);
+        state.unanswered.insert(id, Arc::downgrade(&send));
+        self.keep_stepping(state);
+        Ok(send)
+    }
+
+    /// A send was freed; it was never started.
+    pub(super) fn withdraw(self: &Arc<Self>, to: u32, id: u32) {
+        let mut state = self.lock();
+        state.unanswered.remove(&id);
+        // Whoever can not be told any more does not ask for it, either.
+        let _ = self.send_record(&mut state, to, Record::Withdrawal(id));
+        self.keep_stepping(state);
+    }
+
+    /// Enters a receive in the queue of its source and tag, or matches it at once.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        source: u32,
+        tag: i32,
+        receive: &Arc<PartitionedReceive>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let announced = state.announced.get_mut(&(source, tag));
+        match announced.and_then(VecDeque::pop_front) {
+            Some(announcement) => self.join(&mut state, source, announcement, receive)?,
+            None => {
+                let queue = state.receives.entry((source, tag)).or_default();
+                queue.push_back(Arc::downgrade(receive));
+            }
+        }
+        self.keep_stepping(state);
+        Ok(())
+    }
+
+    /// The communicator is gone: no record will come any more.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        if let Some(receive) = state.receive.take() {
+            receive.cancel();
+        }
+    }
+
+    fn send_record(&self, state: &mut MatchingState, to: u32, record: Record) -> Result<()> {
+        let mut message = self.channel.start_send(to, &record.encode())?;
+        if message.outcome().is_none() {
+            state.sends.push(message);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that somebody looks for records, if any are awaited.
+    fn keep_stepping(self: &Arc<Self>, mut state: MutexGuard<'_, MatchingState>) {
+        if state.stepping || !state.is_open() {
+            return;
+        }
+        state.stepping = true;
+        drop(state);
+        self.channel.process.host.attach_stepper(self.clone());
+    }
+
+    /// Matches a receive with an announcement and tells the sender.
+    fn join(
+        &self,
+        state: &mut MatchingState,
+        source: u32,
+        announcement: Announcement,
+        receive: &Arc<PartitionedReceive>,
+    ) -> Result<()> {
+        let (pieces, bytes) = receive.offer(announcement.partitions);
+        let tags = self.tags.reserve(pieces);
+        let answer = Answer {
+            id: announcement.id,
+            first_tag: tags.as_ref().map_or(0, |range: &TagRange| range.first),
+            pieces,
+            bytes,
+        };
+        if state.matched.len() >= state.sweep_at {
+            state
+                .matched
+                .retain(|_, receive| receive.strong_count() > 0);
+            state.sweep_at = (2 * state.matched.len()).max(SWEEP_MIN);
+        }
+        let key = (source, announcement.id);
+        state.matched.insert(key, Arc::downgrade(receive));
+        let sent = self.send_record(state, source, Record::Answer(answer));
+        receive.matched(announcement, pieces, tags);
+        sent
+    }
+
+    /// Does what a record asks for. The operations concerned are added to `held`, since the last
+    /// reference to one must not be dropped under the lock: its drop takes the lock.
+    fn take_record(
+        &self,
+        state: &mut MatchingState,
+        (source, record): (u32, Record),
+        held: &mut Vec<PartitionedOperation>,
+    ) -> Result<()> {
+        match record {
+            Record::Announcement(announcement) => {
+                let key = (source, announcement.tag);
+                let queue = state.receives.get_mut(&key);
+                let receive = queue.and_then(|queue| {
+                    std::iter::from_fn(|| queue.pop_front()).find_map(|receive| receive.upgrade())
+                });
+                match receive {
+                    Some(receive) => {
+                        held.push(PartitionedOperation::Receive(receive.clone()));
+                        self.join(state, source, announcement, &receive)?;
+                    }
+                    None => {
+                        let queue = state.announced.entry(key).or_default();
+                        queue.push_back(announcement);
+                    }
+                }
+            }
+            Record::Answer(answer) => {
+                let send = state.unanswered.remove(&answer.id);
+                if let Some(send) = send.and_then(|send| send.upgrade()) {
+                    held.push(PartitionedOperation::Send(send.clone()));
+                    send.answered(&answer);
+                }
+            }
+            Record::Withdrawal(id) => {
+                let queues = state.announced.iter_mut();
+                for (_, queue) in queues.filter(|(key, _)| key.0 == source) {
+                    queue.retain(|announcement| announcement.id != id);
+                }
+                let receive = state.matched.remove(&(source, id));
+                if let Some(receive) = receive.and_then(|receive| receive.upgrade()) {
+                    held.push(PartitionedOperation::Receive(receive.clone()));
+                    let key = (source, receive.withdrawn());
+                    let announced = state.announced.get_mut(&key);
+                    match announced.and_then(VecDeque::pop_front) {
+                        Some(next) => self.join(state, source, next, &receive)?,
+                        None => {
+                            let queue = state.receives.entry(key).or_default();
+                            queue.push_front(Arc::downgrade(&receive));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stepper for Matching {
+    fn step(&self, _: &dyn Messaging) -> bool {
+        let mut held = Vec::new();
+        let mut state = self.lock();
+        state.sends.retain_mut(|send| send.outcome().is_none());
+        while !state.closed {
+            let Some(receive) = &mut state.receive else {
+                state.receive = self.channel.start_recv_any(RECORD_LEN).ok();
+                if state.receive.is_none() {
+                    break;
+                }
+                continue;
+            };
+            let Some(outcome) = receive.outcome() else {
+                break;
+            };
+            let message = state.receive.take();
+            let bytes = message.map_or(Vec::new(), |message| message.bytes());
+            let record = Record::decode(&bytes);
+            if let (Ok(status), Some(record)) = (outcome, record) {
+                // An answer that can not be sent is for a process that is gone.
+                let _ = self.take_record(&mut state, (status.source, record), &mut held);
+            }
+        }
+        drop(state);
+        drop(held);
+        let mut state = self.lock();
+        let is_open = state.is_open() && !state.closed;
+        state.stepping = is_open;
+        !is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_way_to_others_and_garbage_is_none() {
+        let announcement = Announcement {
+            id: 7,
+            tag: i32::MAX,
+            partitions: 16,
+            bytes: 1 << 40,
+        };
+        let answer = Answer {
+            id: 7,
+            first_tag: 12,
+            pieces: 4,
+            bytes: 3,
+        };
+        let all = [
+            Record::Announcement(announcement),
+            Record::Answer(answer),
+            Record::Withdrawal(9),
+        ];
+        for record in all {
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+        assert_eq!(Record::decode(&[0; RECORD_LEN]), None);
+        assert_eq!(Record::decode(&[1; 3]), None);
+    }
+}
