@@ -2,9 +2,13 @@
 //! which they were initialised.
 //!
 //! Both sides exchange records of fixed size on a context and tag of their own. A sender announces
-//! its operation, and the receiver answers when it has matched it. A sender that is freed before
-//! its first start withdraws its announcement, and the receive that it matched takes the next one.
-//! A receive that is freed before it is matched leaves the queue.
+//! its operation. Announcements and receives of one source and tag wait in two queues, and those
+//! at the same place belong together. The receiver answers once both are there and the receive was
+//! started.
+//!
+//! Until then either side may be freed: a receive leaves its queue, a sender withdraws its
+//! announcement, and others move up. A sender that is freed unstarted after the answer withdraws
+//! as well, and the receive goes back to the front.
 
 use super::tag_space::{TagRange, TagSpace};
 use super::{PartitionedOperation, PartitionedReceive, PartitionedSend};
@@ -114,10 +118,10 @@ struct MatchingState {
     receive: Option<SetupMessage>,
     /// Records on their way.
     sends: Vec<SetupMessage>,
-    /// Announcements without a receive, by source and tag.
+    /// Announcements that are not answered, by source and tag.
     announced: HashMap<(u32, i32), VecDeque<Announcement>>,
-    /// Receives without an announcement, by source and tag.
-    receives: HashMap<(u32, i32), VecDeque<Weak<PartitionedReceive>>>,
+    /// Receives that are not matched, by source and tag.
+    receives: HashMap<(u32, i32), VecDeque<QueuedReceive>>,
     /// Receives that are matched, by source and the sender's number.
     matched: HashMap<(u32, u32), Weak<PartitionedReceive>>,
     /// Number of entries at which `matched` is swept of receives that were freed.
@@ -131,15 +135,29 @@ struct MatchingState {
     closed: bool,
 }
 
+/// A receive that is not matched.
+struct QueuedReceive {
+    receive: Weak<PartitionedReceive>,
+    was_started: bool,
+}
+
+impl QueuedReceive {
+    fn is_alive(&self) -> bool {
+        self.receive.strong_count() > 0
+    }
+}
+
 impl MatchingState {
     /// Returns whether a record or an answer is awaited, and forgets operations that were freed.
     fn is_open(&mut self) -> bool {
         self.unanswered.retain(|_, send| send.strong_count() > 0);
+        let mut is_awaited = false;
         self.receives.retain(|_, queue| {
-            queue.retain(|receive| receive.strong_count() > 0);
+            queue.retain(QueuedReceive::is_alive);
+            is_awaited |= queue.iter().any(|receive| receive.was_started);
             !queue.is_empty()
         });
-        !(self.unanswered.is_empty() && self.receives.is_empty() && self.sends.is_empty())
+        is_awaited || !(self.unanswered.is_empty() && self.sends.is_empty())
     }
 }
 
@@ -195,24 +213,31 @@ impl Matching {
         self.keep_stepping(state);
     }
 
-    /// Enters a receive in the queue of its source and tag, or matches it at once.
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        source: u32,
-        tag: i32,
-        receive: &Arc<PartitionedReceive>,
-    ) -> Result<()> {
+    /// Enters a receive in the queue of its source and tag.
+    pub(super) fn enter(&self, key: (u32, i32), receive: &Arc<PartitionedReceive>) {
         let mut state = self.lock();
-        let announced = state.announced.get_mut(&(source, tag));
-        match announced.and_then(VecDeque::pop_front) {
-            Some(announcement) => self.join(&mut state, source, announcement, receive)?,
-            None => {
-                let queue = state.receives.entry((source, tag)).or_default();
-                queue.push_back(Arc::downgrade(receive));
-            }
+        let queue = state.receives.entry(key).or_default();
+        queue.push_back(QueuedReceive {
+            receive: Arc::downgrade(receive),
+            was_started: false,
+        });
+    }
+
+    /// A receive was started for the first time: from now on it is matched as soon as it can be.
+    pub(super) fn await_match(
+        self: &Arc<Self>,
+        key: (u32, i32),
+        receive: &Arc<PartitionedReceive>,
+    ) {
+        let mut state = self.lock();
+        let queue = state.receives.get_mut(&key).into_iter().flatten();
+        for queued in queue.filter(|queued| queued.receive.as_ptr() == Arc::as_ptr(receive)) {
+            queued.was_started = true;
         }
+        let mut held = Vec::new();
+        self.match_queues(&mut state, key, &mut held);
         self.keep_stepping(state);
-        Ok(())
+        drop(held);
     }
 
     /// The communicator is gone: no record will come any more.
@@ -242,6 +267,41 @@ impl Matching {
         self.channel.process.host.attach_stepper(self.clone());
     }
 
+    /// Matches what is at the same place of both queues and was started.
+    fn match_queues(
+        &self,
+        state: &mut MatchingState,
+        key: (u32, i32),
+        held: &mut Vec<PartitionedOperation>,
+    ) {
+        let Some(mut receives) = state.receives.remove(&key) else {
+            return;
+        };
+        let mut announced = state.announced.remove(&key).unwrap_or_default();
+        receives.retain(QueuedReceive::is_alive);
+        let mut place = 0;
+        while place < receives.len().min(announced.len()) {
+            if !receives[place].was_started {
+                place += 1;
+                continue;
+            }
+            let queued = receives.remove(place);
+            let Some(receive) = queued.and_then(|queued| queued.receive.upgrade()) else {
+                continue;
+            };
+            held.push(PartitionedOperation::Receive(receive.clone()));
+            if let Some(announcement) = announced.remove(place) {
+                self.join(state, key.0, announcement, &receive);
+            }
+        }
+        if !receives.is_empty() {
+            state.receives.insert(key, receives);
+        }
+        if !announced.is_empty() {
+            state.announced.insert(key, announced);
+        }
+    }
+
     /// Matches a receive with an announcement and tells the sender.
     fn join(
         &self,
@@ -249,7 +309,7 @@ impl Matching {
         source: u32,
         announcement: Announcement,
         receive: &Arc<PartitionedReceive>,
-    ) -> Result<()> {
+    ) {
         let (pieces, bytes) = receive.offer(announcement.partitions);
         let tags = self.tags.reserve(pieces);
         let answer = Answer {
@@ -266,9 +326,9 @@ impl Matching {
         }
         let key = (source, announcement.id);
         state.matched.insert(key, Arc::downgrade(receive));
-        let sent = self.send_record(state, source, Record::Answer(answer));
+        // A sender that can not be told is gone, and the receives of its pieces end with an error.
+        let _ = self.send_record(state, source, Record::Answer(answer));
         receive.matched(announcement, pieces, tags);
-        sent
     }
 
     /// Does what a record asks for. The operations concerned are added to `held`, since the last
@@ -278,24 +338,13 @@ impl Matching {
         state: &mut MatchingState,
         (source, record): (u32, Record),
         held: &mut Vec<PartitionedOperation>,
-    ) -> Result<()> {
+    ) {
         match record {
             Record::Announcement(announcement) => {
                 let key = (source, announcement.tag);
-                let queue = state.receives.get_mut(&key);
-                let receive = queue.and_then(|queue| {
-                    std::iter::from_fn(|| queue.pop_front()).find_map(|receive| receive.upgrade())
-                });
-                match receive {
-                    Some(receive) => {
-                        held.push(PartitionedOperation::Receive(receive.clone()));
-                        self.join(state, source, announcement, &receive)?;
-                    }
-                    None => {
-                        let queue = state.announced.entry(key).or_default();
-                        queue.push_back(announcement);
-                    }
-                }
+                let queue = state.announced.entry(key).or_default();
+                queue.push_back(announcement);
+                self.match_queues(state, key, held);
             }
             Record::Answer(answer) => {
                 let send = state.unanswered.remove(&answer.id);
@@ -313,18 +362,15 @@ impl Matching {
                 if let Some(receive) = receive.and_then(|receive| receive.upgrade()) {
                     held.push(PartitionedOperation::Receive(receive.clone()));
                     let key = (source, receive.withdrawn());
-                    let announced = state.announced.get_mut(&key);
-                    match announced.and_then(VecDeque::pop_front) {
-                        Some(next) => self.join(state, source, next, &receive)?,
-                        None => {
-                            let queue = state.receives.entry(key).or_default();
-                            queue.push_front(Arc::downgrade(&receive));
-                        }
-                    }
+                    let queue = state.receives.entry(key).or_default();
+                    queue.push_front(QueuedReceive {
+                        receive: Arc::downgrade(&receive),
+                        was_started: true,
+                    });
+                    self.match_queues(state, key, held);
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -348,8 +394,7 @@ impl Stepper for Matching {
             let bytes = message.map_or(Vec::new(), |message| message.bytes());
             let record = Record::decode(&bytes);
             if let (Ok(status), Some(record)) = (outcome, record) {
-                // An answer that can not be sent is for a process that is gone.
-                let _ = self.take_record(&mut state, (status.source, record), &mut held);
+                self.take_record(&mut state, (status.source, record), &mut held);
             }
         }
         drop(state);

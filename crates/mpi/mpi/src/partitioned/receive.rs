@@ -23,6 +23,8 @@ pub struct PartitionedReceive {
 struct ReceiveState {
     /// A round was started and is not completed.
     active: bool,
+    /// There was a round.
+    was_started: bool,
     /// Pieces of each round; `None` while no send is matched.
     pieces: Option<Result<Pieces>>,
     /// Pieces of this round that arrived.
@@ -70,7 +72,7 @@ impl PartitionedReceive {
             state: Mutex::default(),
         });
         if peer.is_some() {
-            comm.matching().enter(rank as u32, tag, &receive)?;
+            comm.matching().enter((rank as u32, tag), &receive);
         }
         Ok(receive)
     }
@@ -128,12 +130,17 @@ impl PartitionedReceive {
     /// `MPI_Start`: begins a round.
     pub(super) fn start(self: &Arc<Self>) -> Request {
         let mut state = self.lock();
+        let is_first = !std::mem::replace(&mut state.was_started, true);
         state.active = true;
         state.arrived.clear();
         if state.pieces.is_some() {
             self.receive_pieces(&mut state);
         }
         drop(state);
+        if is_first && self.peer.is_some() {
+            let key = (self.args.rank as u32, self.args.tag);
+            self.comm.matching().await_match(key, self);
+        }
         Request::new(&self.comm, self.clone())
     }
 
