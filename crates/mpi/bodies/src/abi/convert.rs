@@ -707,4 +707,16 @@ mod tests {
         assert!(numbers.to_native(333) < 0, "no class and no code");
         assert_eq!(numbers.from_native(numbers.to_native(333)), 333);
     }
+
+    #[test]
+    fn codes_of_the_library_convert_back_where_the_last_code_is_small() {
+        // Open MPI's `MPI_ERR_LASTCODE` lies below the codes that the library moves.
+        let numbers = ErrorNumbers {
+            classes: &[(0, 0)],
+            last: (16383, 92),
+        };
+        for native in 0..70_000 {
+            assert_eq!(numbers.to_native(numbers.from_native(native)), native);
+        }
+    }
 }
