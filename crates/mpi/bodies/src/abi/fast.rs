@@ -158,8 +158,8 @@ type Waitall<A> = extern "C-unwind" fn(
     CallSite,
 ) -> c_int;
 
-/// `MPI_Waitall`. Light requests at the beginning are read and written in place; `general` completes
-/// the rest. Returns the error code.
+/// `MPI_Waitall`. Light requests at the beginning are read and written in place; `general`
+/// completes the rest. Returns the error code.
 #[inline(always)]
 pub fn waitall<A: FastAbi>(
     (call, site): (u16, CallSite),

@@ -129,7 +129,7 @@ struct MatchingState {
     /// Sends that have no answer yet, by number.
     unanswered: HashMap<u32, Weak<PartitionedSend>>,
     next_id: u32,
-    /// It is attached to the host as a stepper.
+    /// The host steps it.
     stepping: bool,
     /// The communicator is gone.
     closed: bool,

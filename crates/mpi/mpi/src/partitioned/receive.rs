@@ -25,16 +25,16 @@ struct ReceiveState {
     active: bool,
     /// There was a round.
     was_started: bool,
-    /// Pieces of each round; `None` while no send is matched.
-    pieces: Option<Result<Pieces>>,
-    /// Pieces of this round that arrived.
+    /// PostedPieces of each round; `None` while no send is matched.
+    pieces: Option<Result<PostedPieces>>,
+    /// PostedPieces of this round that arrived.
     arrived: Vec<bool>,
     /// Receives of pieces that are not over.
     open: Vec<(u32, Request)>,
     error: Option<Error>,
 }
 
-struct Pieces {
+struct PostedPieces {
     number: u32,
     tags: TagRange,
 }
@@ -102,7 +102,7 @@ impl PartitionedReceive {
                     announcement.bytes
                 ),
             )),
-            Some(tags) => Ok(Pieces { number, tags }),
+            Some(tags) => Ok(PostedPieces { number, tags }),
             None => Err(self.comm.error(
                 Class::Other,
                 format!("has no {number} tags left for partitions from rank {rank}"),
