@@ -1,6 +1,10 @@
 """Processes that start while a program runs: spawn, ports, published names, and what ends with what."""
 
+from ..abi_programs import Abi
 from ..runner import Case, Failure, check
+
+# Family, directory of its crate, and library of each other ABI.
+FAMILIES = (("MPICH", "abi-mpich", "libmpi.so.12"), ("Open MPI", "abi-openmpi", "libmpi.so.40"))
 
 DONE = "the first world is done"
 
@@ -20,6 +24,11 @@ def suite(context):
     yield case(context, "a parent that is killed", [*ranks(1), program, "parent-killed"], ["G0206"], 128 + 9)
     yield case(context, "a started process that ends last", [*ranks(1), program, "late"], ["the started process ends last"])
     yield case(context, "ports and published names", [*ranks(4), program, "ports"], [DONE])
+    if not context.foreign:
+        for family, crate, library in FAMILIES:
+            abi = Abi(f"processes {family}", context.root / "crates/mpi" / crate / "include", library)
+            converted = abi.build(context, place, source, name=f"processes_{crate}")
+            yield case(context, f"four started by two, by the ABI of {family}", [*ranks(2), converted, "talk"], [DONE])
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
 

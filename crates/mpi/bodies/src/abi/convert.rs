@@ -423,10 +423,12 @@ impl IntsOut {
         }
     }
 
-    /// Returns the places for the call; null if the program passed null.
+    /// Returns the places for the call; null if the program passed null. Where the number of
+    /// integers is not known before the call, which is so for codes of spawned processes on ranks
+    /// other than the root, these are the program's own places: success is 0 in all ABIs.
     pub fn native(&self) -> Ptr<c_int> {
-        match self.place.is_null() {
-            true => Ptr::ignore(),
+        match self.native.is_empty() || self.place.is_null() {
+            true => self.place,
             false => Ptr::lent_array(&self.native),
         }
     }
