@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <dirent.h>
 #include <unistd.h>
@@ -128,6 +131,47 @@ static void ports(int rank, int times)
     MPI_Comm_free(&half);
 }
 
+/* Ranks 0 and 1 join over a socket; descriptors that are none, or whose other side says something else, are errors. */
+static void join(int rank)
+{
+    MPI_Comm inter;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), class, other = -1, pair[2];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    if (rank == 0) {
+        CHECK(bind(fd, (struct sockaddr *)&address, len) == 0 && listen(fd, 1) == 0);
+        CHECK(getsockname(fd, (struct sockaddr *)&address, &len) == 0);
+    }
+    MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        int listener = fd;
+        fd = accept(listener, NULL, NULL);
+        close(listener);
+    } else {
+        CHECK(connect(fd, (struct sockaddr *)&address, len) == 0);
+    }
+    MPI_Comm_join(fd, &inter);
+    MPI_Sendrecv(&rank, 1, MPI_INT, 0, 0, &other, 1, MPI_INT, 0, 0, inter, MPI_STATUS_IGNORE);
+    CHECK(other == 1 - rank);
+    MPI_Comm_disconnect(&inter);
+    /* The socket is the program's own again. */
+    CHECK(write(fd, &rank, sizeof rank) == sizeof rank && read(fd, &other, sizeof other) == sizeof other);
+    CHECK(other == 1 - rank);
+    close(fd);
+
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    CHECK(write(pair[1], "not what MPI says", 17) == 17);
+    int bad[] = {-1, 999, pair[0]};
+    for (int i = 0; i < 3; i++) {
+        MPI_Error_class(MPI_Comm_join(bad[i], &inter), &class);
+        CHECK(class == MPI_ERR_OTHER && inter == MPI_COMM_NULL);
+    }
+    close(pair[1]);
+    CHECK(MPI_Comm_join(pair[0], &inter) != MPI_SUCCESS);
+}
+
 static void as_parent(char *program, char *mode, int rank)
 {
     if (is(mode, "missing"))
@@ -138,6 +182,8 @@ static void as_parent(char *program, char *mode, int rank)
         return repeat(program, mode, 200);
     if (is(mode, "ports"))
         return ports(rank, 50);
+    if (is(mode, "join"))
+        return join(rank);
     MPI_Comm inter = start(program, mode, is(mode, "talk") ? 4 : 1);
     if (is(mode, "talk"))
         talk(inter, 1);

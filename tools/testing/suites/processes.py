@@ -24,6 +24,7 @@ def suite(context):
     yield case(context, "a parent that is killed", [*ranks(1), program, "parent-killed"], ["G0206"], 128 + 9)
     yield case(context, "a started process that ends last", [*ranks(1), program, "late"], ["the started process ends last"])
     yield case(context, "ports and published names", [*ranks(4), program, "ports"], [DONE])
+    yield case(context, "two that have a socket", [*ranks(2), program, "join"], [DONE])
     if not context.foreign:
         for family, crate, library in FAMILIES:
             abi = Abi(f"processes {family}", context.root / "crates/mpi" / crate / "include", library)

@@ -1,4 +1,4 @@
-//! Processes of other worlds: spawn, ports, accept and connect.
+//! Processes of other worlds: spawn, ports, accept, connect and join.
 
 use crate::c_args::{ConstPtr, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, Result};
@@ -12,6 +12,10 @@ use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_progress::world_connector::SpawnProgram;
 use std::ffi::c_int;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 
 pub(crate) fn open_port(_: CallId, info: MPI_Info, name: StrOut) -> Result<()> {
     info_or_null(info)?;
@@ -76,6 +80,105 @@ pub(crate) fn comm_connect(
         root,
         call.origin(),
     )?))?)
+}
+
+/// First bytes of what each side of `MPI_Comm_join` sends.
+const JOIN_MARK: [u8; 8] = *b"garjoin1";
+
+/// `MPI_Comm_join`: both sides send a random number through the socket. The greater one opens a
+/// port and sends its name, and the other connects to it.
+pub(crate) fn comm_join(call: CallId, fd: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(MPI_COMM_NULL)?;
+    let failed = |error: std::io::Error| {
+        CallError::new(
+            Class::Other,
+            format!("the socket {fd} of MPI_Comm_join: {error}"),
+        )
+    };
+    let mut socket = joined_socket(fd).map_err(failed)?;
+    let own = RandomState::new().build_hasher().finish();
+    let hello = [JOIN_MARK, own.to_le_bytes()].concat();
+    write_all(&mut socket, &hello).map_err(failed)?;
+    let mark: [u8; 8] = read_array(&mut socket).map_err(failed)?;
+    let other = u64::from_le_bytes(read_array(&mut socket).map_err(failed)?);
+    if mark != JOIN_MARK || own == other {
+        let text = format!("the other side of socket {fd} does not call MPI_Comm_join");
+        return Err(CallError::new(Class::Other, text));
+    }
+    let (process, alone) = (init_state::process()?, comm(MPI_COMM_SELF)?);
+    let joined = if own > other {
+        let port = process.open_port();
+        let name = port.as_deref().unwrap_or_default();
+        let len = (name.len() as u16).to_le_bytes();
+        write_all(&mut socket, &[&len, name.as_bytes()].concat()).map_err(failed)?;
+        let port = port?;
+        let joined = alone.accept(&port, 0, call.origin());
+        process.close_port(&port)?;
+        joined?
+    } else {
+        let len = u16::from_le_bytes(read_array(&mut socket).map_err(failed)?);
+        let mut name = vec![0; len.into()];
+        read_exact(&mut socket, &mut name).map_err(failed)?;
+        let name = String::from_utf8(name).unwrap_or_default();
+        if name.is_empty() {
+            let text = format!("the other side of socket {fd} could not open a port");
+            return Err(CallError::new(Class::Other, text));
+        }
+        alone.connect(&name, 0, call.origin())?
+    };
+    out.set(publish_comm(Some(joined))?)
+}
+
+/// Returns a descriptor of its own for the program's socket.
+fn joined_socket(fd: c_int) -> std::io::Result<TcpStream> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: the descriptor is used by this one call only, which fails if it is not open.
+    let given = unsafe { BorrowedFd::borrow_raw(fd) };
+    // The type says how bytes are read and written, which is alike for all stream sockets.
+    given.try_clone_to_owned().map(TcpStream::from)
+}
+
+/// Repeats `step` while the program's socket, which may not block, is not ready.
+fn when_ready<T>(mut step: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match step() {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn write_all(socket: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let written = when_ready(|| socket.write(bytes))?;
+        if written == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+fn read_exact(socket: &mut TcpStream, mut bytes: &mut [u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let read = when_ready(|| socket.read(bytes))?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+    }
+    Ok(())
+}
+
+fn read_array<const N: usize>(socket: &mut TcpStream) -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    read_exact(socket, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// Returns the largest number in the value of the info key `soft` (ranges `a`, `a:b`, `a:b:c`) that
