@@ -9,12 +9,14 @@
 //! Until then either side may be freed: a receive leaves its queue, a sender withdraws its
 //! announcement, and others move up. A sender that is freed unstarted after the answer withdraws
 //! as well, and the receive goes back to the front.
+//!
+//! Nothing is sent, received or posted under the lock: that may make progress, and so step the
+//! matching again on the same thread. What is to be done is collected as actions.
 
 use super::tag_space::{TagRange, TagSpace};
-use super::{PartitionedOperation, PartitionedReceive, PartitionedSend};
+use super::{PartitionedReceive, PartitionedSend};
 use crate::comm::Comm;
 use crate::comm::setup_messages::{SetupChannel, SetupMessage};
-use crate::error::Result;
 use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::{Messaging, Stepper};
 use std::collections::{HashMap, VecDeque};
@@ -116,6 +118,8 @@ pub(crate) struct Matching {
 struct MatchingState {
     /// The receive that is posted for the next record.
     receive: Option<SetupMessage>,
+    /// A step has taken that receive.
+    in_step: bool,
     /// Records on their way.
     sends: Vec<SetupMessage>,
     /// Announcements that are not answered, by source and tag.
@@ -134,6 +138,22 @@ struct MatchingState {
     /// The communicator is gone.
     closed: bool,
 }
+
+/// What is to be done once the lock is free. An action holds its operation: the last reference to
+/// one must not be dropped under the lock either, since its drop takes the lock.
+enum Action {
+    SendRecord(u32, Record),
+    Matched {
+        receive: Arc<PartitionedReceive>,
+        announcement: Announcement,
+        pieces: u32,
+        tags: Option<TagRange>,
+    },
+    Answered(Arc<PartitionedSend>, Answer),
+    Withdrawn(Arc<PartitionedReceive>),
+}
+
+type Actions = Vec<Action>;
 
 /// A receive that is not matched.
 struct QueuedReceive {
@@ -181,36 +201,36 @@ impl Matching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces a send to rank `to` and returns its number.
+    /// Announces a send to rank `to`; `send` makes the operation with the number that it gets.
     pub(super) fn announce(
         self: &Arc<Self>,
         to: u32,
         (tag, partitions, bytes): (i32, u32, u64),
         send: impl FnOnce(u32) -> Arc<PartitionedSend>,
-    ) -> Result<Arc<PartitionedSend>> {
+    ) -> Arc<PartitionedSend> {
         let mut state = self.lock();
         let id = state.next_id;
+        state.next_id = id.wrapping_add(1);
+        let send = send(id);
+        state.unanswered.insert(id, Arc::downgrade(&send));
+        drop(state);
         let announcement = Announcement {
             id,
             tag,
             partitions,
             bytes,
         };
-        self.send_record(&mut state, to, Record::Announcement(announcement))?;
-        state.next_id = id.wrapping_add(1);
-        let send = send(id);
-        state.unanswered.insert(id, Arc::downgrade(&send));
-        self.keep_stepping(state);
-        Ok(send)
+        self.perform(vec![Action::SendRecord(
+            to,
+            Record::Announcement(announcement),
+        )]);
+        send
     }
 
     /// A send was freed; it was never started.
     pub(super) fn withdraw(self: &Arc<Self>, to: u32, id: u32) {
-        let mut state = self.lock();
-        state.unanswered.remove(&id);
-        // Whoever can not be told any more does not ask for it, either.
-        let _ = self.send_record(&mut state, to, Record::Withdrawal(id));
-        self.keep_stepping(state);
+        self.lock().unanswered.remove(&id);
+        self.perform(vec![Action::SendRecord(to, Record::Withdrawal(id))]);
     }
 
     /// Enters a receive in the queue of its source and tag.
@@ -234,10 +254,10 @@ impl Matching {
         for queued in queue.filter(|queued| queued.receive.as_ptr() == Arc::as_ptr(receive)) {
             queued.was_started = true;
         }
-        let mut held = Vec::new();
-        self.match_queues(&mut state, key, &mut held);
-        self.keep_stepping(state);
-        drop(held);
+        let mut actions = Actions::new();
+        self.match_queues(&mut state, key, &mut actions);
+        drop(state);
+        self.perform(actions);
     }
 
     /// The communicator is gone: no record will come any more.
@@ -249,16 +269,11 @@ impl Matching {
         }
     }
 
-    fn send_record(&self, state: &mut MatchingState, to: u32, record: Record) -> Result<()> {
-        let mut message = self.channel.start_send(to, &record.encode())?;
-        if message.outcome().is_none() {
-            state.sends.push(message);
-        }
-        Ok(())
-    }
-
-    /// Makes sure that somebody looks for records, if any are awaited.
-    fn keep_stepping(self: &Arc<Self>, mut state: MutexGuard<'_, MatchingState>) {
+    /// Does what was collected under the lock, and makes sure that somebody looks for records, if
+    /// any are awaited.
+    fn perform(self: &Arc<Self>, actions: Actions) {
+        self.carry_out(actions);
+        let mut state = self.lock();
         if state.stepping || !state.is_open() {
             return;
         }
@@ -267,13 +282,33 @@ impl Matching {
         self.channel.process.host.attach_stepper(self.clone());
     }
 
+    fn carry_out(&self, actions: Actions) {
+        for action in actions {
+            match action {
+                Action::SendRecord(to, record) => self.send_record(to, record),
+                Action::Matched {
+                    receive,
+                    announcement,
+                    pieces,
+                    tags,
+                } => receive.matched(announcement, pieces, tags),
+                Action::Answered(send, answer) => send.answered(&answer),
+                Action::Withdrawn(receive) => drop(receive),
+            }
+        }
+    }
+
+    fn send_record(&self, to: u32, record: Record) {
+        // A process that can not be told any more is gone, and the job learns of that.
+        if let Ok(mut message) = self.channel.start_send(to, &record.encode())
+            && message.outcome().is_none()
+        {
+            self.lock().sends.push(message);
+        }
+    }
+
     /// Matches what is at the same place of both queues and was started.
-    fn match_queues(
-        &self,
-        state: &mut MatchingState,
-        key: (u32, i32),
-        held: &mut Vec<PartitionedOperation>,
-    ) {
+    fn match_queues(&self, state: &mut MatchingState, key: (u32, i32), actions: &mut Actions) {
         let Some(mut receives) = state.receives.remove(&key) else {
             return;
         };
@@ -289,9 +324,8 @@ impl Matching {
             let Some(receive) = queued.and_then(|queued| queued.receive.upgrade()) else {
                 continue;
             };
-            held.push(PartitionedOperation::Receive(receive.clone()));
             if let Some(announcement) = announced.remove(place) {
-                self.join(state, key.0, announcement, &receive);
+                self.join(state, (key.0, announcement), receive, actions);
             }
         }
         if !receives.is_empty() {
@@ -306,9 +340,9 @@ impl Matching {
     fn join(
         &self,
         state: &mut MatchingState,
-        source: u32,
-        announcement: Announcement,
-        receive: &Arc<PartitionedReceive>,
+        (source, announcement): (u32, Announcement),
+        receive: Arc<PartitionedReceive>,
+        actions: &mut Actions,
     ) {
         let (pieces, bytes) = receive.offer(announcement.partitions);
         let tags = self.tags.reserve(pieces);
@@ -325,32 +359,35 @@ impl Matching {
             state.sweep_at = (2 * state.matched.len()).max(SWEEP_MIN);
         }
         let key = (source, announcement.id);
-        state.matched.insert(key, Arc::downgrade(receive));
-        // A sender that can not be told is gone, and the receives of its pieces end with an error.
-        let _ = self.send_record(state, source, Record::Answer(answer));
-        receive.matched(announcement, pieces, tags);
+        state.matched.insert(key, Arc::downgrade(&receive));
+        // The receives are posted first, so that pieces find them.
+        actions.push(Action::Matched {
+            receive,
+            announcement,
+            pieces,
+            tags,
+        });
+        actions.push(Action::SendRecord(source, Record::Answer(answer)));
     }
 
-    /// Does what a record asks for. The operations concerned are added to `held`, since the last
-    /// reference to one must not be dropped under the lock: its drop takes the lock.
+    /// Collects what a record asks for.
     fn take_record(
         &self,
         state: &mut MatchingState,
         (source, record): (u32, Record),
-        held: &mut Vec<PartitionedOperation>,
+        actions: &mut Actions,
     ) {
         match record {
             Record::Announcement(announcement) => {
                 let key = (source, announcement.tag);
                 let queue = state.announced.entry(key).or_default();
                 queue.push_back(announcement);
-                self.match_queues(state, key, held);
+                self.match_queues(state, key, actions);
             }
             Record::Answer(answer) => {
                 let send = state.unanswered.remove(&answer.id);
                 if let Some(send) = send.and_then(|send| send.upgrade()) {
-                    held.push(PartitionedOperation::Send(send.clone()));
-                    send.answered(&answer);
+                    actions.push(Action::Answered(send, answer));
                 }
             }
             Record::Withdrawal(id) => {
@@ -360,49 +397,67 @@ impl Matching {
                 }
                 let receive = state.matched.remove(&(source, id));
                 if let Some(receive) = receive.and_then(|receive| receive.upgrade()) {
-                    held.push(PartitionedOperation::Receive(receive.clone()));
                     let key = (source, receive.withdrawn());
                     let queue = state.receives.entry(key).or_default();
                     queue.push_front(QueuedReceive {
                         receive: Arc::downgrade(&receive),
                         was_started: true,
                     });
-                    self.match_queues(state, key, held);
+                    self.match_queues(state, key, actions);
+                    actions.push(Action::Withdrawn(receive));
                 }
             }
         }
     }
 }
 
-impl Stepper for Matching {
-    fn step(&self, _: &dyn Messaging) -> bool {
-        let mut held = Vec::new();
+impl Matching {
+    /// Takes the next record, if one has come, and does what it asks for. `false`: none has come.
+    fn take_next(&self) -> bool {
         let mut state = self.lock();
+        if state.closed || state.in_step {
+            return false;
+        }
+        state.in_step = true;
         state.sends.retain_mut(|send| send.outcome().is_none());
-        while !state.closed {
-            let Some(receive) = &mut state.receive else {
-                state.receive = self.channel.start_recv_any(RECORD_LEN).ok();
-                if state.receive.is_none() {
-                    break;
-                }
-                continue;
-            };
-            let Some(outcome) = receive.outcome() else {
-                break;
-            };
-            let message = state.receive.take();
-            let bytes = message.map_or(Vec::new(), |message| message.bytes());
-            let record = Record::decode(&bytes);
-            if let (Ok(status), Some(record)) = (outcome, record) {
-                self.take_record(&mut state, (status.source, record), &mut held);
+        let posted = state.receive.take();
+        drop(state);
+        let posted = posted.or_else(|| self.channel.start_recv_any(RECORD_LEN).ok());
+        let (message, outcome) = match posted {
+            Some(mut message) => {
+                let outcome = message.outcome();
+                (Some(message), outcome)
             }
+            None => (None, None),
+        };
+        let mut state = self.lock();
+        state.in_step = false;
+        let Some(outcome) = outcome else {
+            match message {
+                Some(message) if state.closed => message.cancel(),
+                message => state.receive = message,
+            }
+            return false;
+        };
+        let bytes = message.map_or(Vec::new(), |message| message.bytes());
+        let mut actions = Actions::new();
+        if let (Ok(status), Some(record)) = (outcome, Record::decode(&bytes)) {
+            self.take_record(&mut state, (status.source, record), &mut actions);
         }
         drop(state);
-        drop(held);
+        self.carry_out(actions);
+        true
+    }
+}
+
+impl Stepper for Matching {
+    fn step(&self, _: &dyn Messaging) -> bool {
+        while self.take_next() {}
         let mut state = self.lock();
         let is_open = state.is_open() && !state.closed;
-        state.stepping = is_open;
-        !is_open
+        // A step within a step leaves the end to the outer one.
+        state.stepping = is_open || state.in_step;
+        !state.stepping
     }
 }
 

@@ -29,6 +29,8 @@ struct ReceiveState {
     pieces: Option<Result<PostedPieces>>,
     /// PostedPieces of this round that arrived.
     arrived: Vec<bool>,
+    /// Pieces whose receives a thread is about to post.
+    starting: u32,
     /// Receives of pieces that are not over.
     open: Vec<(u32, Request)>,
     error: Option<Error>,
@@ -51,7 +53,10 @@ impl ReceiveState {
         open.retain(|(piece, request)| match request.take() {
             None => true,
             Some(outcome) => {
-                arrived[*piece as usize] = true;
+                // A withdrawn send has left no pieces.
+                if let Some(arrived) = arrived.get_mut(*piece as usize) {
+                    *arrived = true;
+                }
                 if let Err(fault) = outcome {
                     error.get_or_insert(fault);
                 }
@@ -109,7 +114,7 @@ impl PartitionedReceive {
             )),
         });
         if state.active {
-            self.receive_pieces(&mut state);
+            self.receive_pieces(state);
         }
     }
 
@@ -133,10 +138,7 @@ impl PartitionedReceive {
         let is_first = !std::mem::replace(&mut state.was_started, true);
         state.active = true;
         state.arrived.clear();
-        if state.pieces.is_some() {
-            self.receive_pieces(&mut state);
-        }
-        drop(state);
+        self.receive_pieces(state);
         if is_first && self.peer.is_some() {
             let key = (self.args.rank as u32, self.args.tag);
             self.comm.matching().await_match(key, self);
@@ -144,18 +146,26 @@ impl PartitionedReceive {
         Request::new(&self.comm, self.clone())
     }
 
-    /// Posts the receives of a round.
-    fn receive_pieces(&self, state: &mut ReceiveState) {
+    /// Posts the receives of a round, if a send is matched; without the lock, since that may make
+    /// progress.
+    fn receive_pieces(&self, mut state: MutexGuard<'_, ReceiveState>) {
         let Some(Ok(pieces)) = &state.pieces else {
             return;
         };
         let (number, first_tag) = (pieces.number, pieces.tags.first);
         state.arrived.resize(number as usize, false);
+        state.starting = number;
+        drop(state);
         for index in 0..number {
-            match self.receive_piece((number, index), first_tag + index as i32) {
+            let posted = self.receive_piece((number, index), first_tag + index as i32);
+            let mut state = self.lock();
+            state.starting -= 1;
+            match posted {
                 Ok(request) => state.open.push((index, request)),
                 Err(error) => {
-                    state.arrived[index as usize] = true;
+                    if let Some(arrived) = state.arrived.get_mut(index as usize) {
+                        *arrived = true;
+                    }
                     state.error.get_or_insert(error);
                 }
             }
@@ -208,7 +218,7 @@ impl PartitionedReceive {
                 let partitions = u64::from(self.args.partitions);
                 let first = partition * number / partitions;
                 let end = ((partition + 1) * number).div_ceil(partitions);
-                (first..end).all(|piece| state.arrived[piece as usize])
+                (first..end).all(|piece| state.arrived.get(piece as usize) == Some(&true))
             }
         }
     }
@@ -224,7 +234,7 @@ impl Completion for PartitionedReceive {
         match &state.pieces {
             _ if self.peer.is_none() => true,
             None => false,
-            Some(Ok(_)) => state.open.is_empty(),
+            Some(Ok(_)) => state.starting == 0 && state.open.is_empty(),
             Some(Err(_)) => true,
         }
     }

@@ -62,7 +62,7 @@ impl PartitionedSend {
         if peer.is_none() {
             return Ok(new(0));
         }
-        comm.matching().announce(rank as u32, announced, new)
+        Ok(comm.matching().announce(rank as u32, announced, new))
     }
 
     pub(super) fn comm(&self) -> &Comm {
