@@ -28,4 +28,5 @@ mod sys;
 pub mod tasks;
 #[cfg(all(test, shuttle))]
 mod waiters_shuttle;
+#[cfg(not(shuttle))]
 pub mod world_connector;

@@ -114,7 +114,7 @@ pub(crate) trait RequestPlace: Copy {
 impl RequestPlace for Ptr<MPI_Request> {
     #[inline(always)]
     fn get(self) -> Result<MPI_Request> {
-        self.at(0)
+        Ptr::get(self)
     }
 
     #[inline(always)]
