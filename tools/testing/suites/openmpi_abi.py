@@ -25,11 +25,15 @@ KINDS = {"position-independent": ["-fPIE", "-pie"], "fixed": ["-fno-pie", "-no-p
 MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier")}
 
 
+def family(context):
+    return Abi("openmpi-abi", context.root / "crates/mpi/abi-openmpi/include", "libmpi.so.40", WITHOUT)
+
+
 def suite(context):
     if context.foreign:
         return
     context.installed()
-    abi = Abi("openmpi-abi", context.root / "crates/mpi/abi-openmpi/include", "libmpi.so.40", WITHOUT)
+    abi = family(context)
     place = abi.place(context)
     yield from abi.conformance(context, place)
     source = context.root / "tests/mpich-abi/mistake.c"
