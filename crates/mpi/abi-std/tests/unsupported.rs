@@ -26,8 +26,11 @@ fn arguments(function: &Function) -> Option<String> {
 fn a_missing_function_ends_the_program_with_its_name() {
     let place = Place::new("unsupported");
     let functions = garonne_abi_gen::functions().expect("the table parses");
+    // Errors of functions on files are returned by default, also without a file's handle.
+    let ends = |f: &&Function| !f.name.starts_with("MPI_File_");
     let missing = functions
         .iter()
+        .filter(ends)
         .find_map(|f| arguments(f).map(|arguments| (f, arguments)));
     let Some((missing, arguments)) = missing else {
         return;
