@@ -1,10 +1,7 @@
 """Processes that start while a program runs: spawn, ports, published names, and what ends with what."""
 
-from ..abi_programs import Abi
 from ..runner import Case, Failure, check
-
-# Family, directory of its crate, and library of each other ABI.
-FAMILIES = (("MPICH", "abi-mpich", "libmpi.so.12"), ("Open MPI", "abi-openmpi", "libmpi.so.40"))
+from . import mpich_abi, openmpi_abi
 
 DONE = "the first world is done"
 
@@ -26,10 +23,9 @@ def suite(context):
     yield case(context, "ports and published names", [*ranks(4), program, "ports"], [DONE])
     yield case(context, "two that have a socket", [*ranks(2), program, "join"], [DONE])
     if not context.foreign:
-        for family, crate, library in FAMILIES:
-            abi = Abi(f"processes {family}", context.root / "crates/mpi" / crate / "include", library)
-            converted = abi.build(context, place, source, name=f"processes_{crate}")
-            yield case(context, f"four started by two, by the ABI of {family}", [*ranks(2), converted, "talk"], [DONE])
+        for abi in (mpich_abi.family(context), openmpi_abi.family(context)):
+            converted = abi.build(context, place, source, name=f"processes_{abi.name}")
+            yield case(context, f"four started by two, through {abi.library}", [*ranks(2), converted, "talk"], [DONE])
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
 

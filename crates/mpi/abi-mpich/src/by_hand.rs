@@ -11,6 +11,7 @@ use garonne_bodies::abi::convert::{
     Buf, CallSite, ConstPtr, MPI_Aint, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
     convert_window_attribute,
 };
+use garonne_bodies::attribute_getters;
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
 
@@ -21,64 +22,10 @@ const LASTUSEDCODE: c_int = 0x6440_000b;
 /// `MPI_ERR_ARG` of the standard ABI.
 const MPI_ERR_ARG: c_int = 13;
 
-/// Defines functions that get an attribute of a communicator.
-macro_rules! communicator_attributes {
-    ($($name:ident)*) => {
-        $(
-            /// Gets an attribute of a communicator.
-            pub extern "C-unwind" fn $name(
-                comm: c_int,
-                keyval: c_int,
-                value: Buf,
-                flag: Ptr<c_int>,
-                site: CallSite,
-            ) -> c_int {
-                let (comm, key) = (native_comm(comm), native_keyval(keyval));
-                let code = native::$name(comm, key, value, flag, site);
-                convert_predefined(keyval, value, flag, code)
-            }
-        )*
-    };
-}
-
-communicator_attributes! { wrap_MPI_Comm_get_attr wrap_MPI_Attr_get }
-
 /// `MPI_WIN_UNIFIED`.
 const UNIFIED: c_int = 2;
 
-/// `MPI_Win_get_attr`.
-pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
-    win: c_int,
-    keyval: c_int,
-    value: Buf,
-    flag: Ptr<c_int>,
-    site: CallSite,
-) -> c_int {
-    let (win, key) = (native_win(win), native_keyval(keyval));
-    let code = native::wrap_MPI_Win_get_attr(win, key, value, flag, site);
-    if code == 0 {
-        convert_window_attribute(key, (value, flag), UNIFIED);
-    }
-    own_error(code)
-}
-
-/// Converts what a call returned for a predefined attribute.
-fn convert_predefined(keyval: c_int, value: Buf, flag: Ptr<c_int>, code: c_int) -> c_int {
-    let convert: fn(c_int) -> c_int = match keyval {
-        HOST | IO => own_rank,
-        LASTUSEDCODE => own_error,
-        _ => return own_error(code),
-    };
-    if code == 0 {
-        convert_attribute(
-            OtherAbi::Mpich,
-            native_keyval(keyval),
-            (value, flag),
-            convert,
-        );
-    }
-    own_error(code)
-}
+attribute_getters! { OtherAbi::Mpich, handle: c_int, ranks: HOST | IO, error: LASTUSEDCODE, unified: UNIFIED }
 
 /// `MPI_Abi_get_version`. The library has not the standard ABI, and says so as MPICH's does.
 pub extern "C-unwind" fn wrap_MPI_Abi_get_version(

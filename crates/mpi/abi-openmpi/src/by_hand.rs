@@ -15,6 +15,7 @@ use garonne_bodies::abi::convert::{
     convert_window_attribute,
 };
 use garonne_bodies::abi::{HandleKind, OtherAbi};
+use garonne_bodies::attribute_getters;
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
 
@@ -25,64 +26,10 @@ const LASTUSEDCODE: c_int = 5;
 /// `MPI_ERR_ARG` of the standard ABI.
 const MPI_ERR_ARG: c_int = 13;
 
-/// Defines functions that get an attribute of a communicator.
-macro_rules! communicator_attributes {
-    ($($name:ident)*) => {
-        $(
-            /// Gets an attribute of a communicator.
-            pub extern "C-unwind" fn $name(
-                comm: usize,
-                keyval: c_int,
-                value: Buf,
-                flag: Ptr<c_int>,
-                site: CallSite,
-            ) -> c_int {
-                let (comm, key) = (native_comm(comm), native_keyval(keyval));
-                let code = native::$name(comm, key, value, flag, site);
-                convert_predefined(keyval, value, flag, code)
-            }
-        )*
-    };
-}
-
-communicator_attributes! { wrap_MPI_Comm_get_attr wrap_MPI_Attr_get }
-
 /// `MPI_WIN_UNIFIED`.
 const UNIFIED: c_int = 0;
 
-/// `MPI_Win_get_attr`.
-pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
-    win: usize,
-    keyval: c_int,
-    value: Buf,
-    flag: Ptr<c_int>,
-    site: CallSite,
-) -> c_int {
-    let (win, key) = (native_win(win), native_keyval(keyval));
-    let code = native::wrap_MPI_Win_get_attr(win, key, value, flag, site);
-    if code == 0 {
-        convert_window_attribute(key, (value, flag), UNIFIED);
-    }
-    own_error(code)
-}
-
-/// Converts what a call returned for a predefined attribute.
-fn convert_predefined(keyval: c_int, value: Buf, flag: Ptr<c_int>, code: c_int) -> c_int {
-    let convert: fn(c_int) -> c_int = match keyval {
-        HOST | IO => own_rank,
-        LASTUSEDCODE => own_error,
-        _ => return own_error(code),
-    };
-    if code == 0 {
-        convert_attribute(
-            OtherAbi::OpenMpi,
-            native_keyval(keyval),
-            (value, flag),
-            convert,
-        );
-    }
-    own_error(code)
-}
+attribute_getters! { OtherAbi::OpenMpi, handle: usize, ranks: HOST | IO, error: LASTUSEDCODE, unified: UNIFIED }
 
 /// `MPI_Abi_get_version`. The library has not the standard ABI, and says so as that of MPICH does.
 pub extern "C-unwind" fn wrap_MPI_Abi_get_version(

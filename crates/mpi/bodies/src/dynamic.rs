@@ -7,6 +7,7 @@ use crate::group::length;
 use crate::handle::*;
 use crate::init_state;
 use crate::objects::{comm, info_or_null, publish_comm};
+use garonne_engine::api::CallOrigin;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
@@ -48,6 +49,20 @@ fn port_at(root: c_int, on: &Comm, name: StrIn) -> Result<String> {
     }
 }
 
+/// Meets another group at a port, by [`Comm::accept`] or [`Comm::connect`].
+fn meet(
+    meeting: fn(&Comm, &str, i32, CallOrigin) -> garonne_mpi::error::Result<Comm>,
+    call: CallId,
+    name: StrIn,
+    (root, on): (c_int, MPI_Comm),
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let on = comm(on)?;
+    let port = port_at(root, on, name)?;
+    let met = meeting(on, &port, root, call.origin())?;
+    out.set(publish_comm(Some(met))?)
+}
+
 pub(crate) fn comm_accept(
     call: CallId,
     name: StrIn,
@@ -56,13 +71,7 @@ pub(crate) fn comm_accept(
     on: MPI_Comm,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let on = comm(on)?;
-    let port = port_at(root, on, name)?;
-    out.set(publish_comm(Some(on.accept(
-        &port,
-        root,
-        call.origin(),
-    )?))?)
+    meet(Comm::accept, call, name, (root, on), out)
 }
 
 pub(crate) fn comm_connect(
@@ -73,13 +82,7 @@ pub(crate) fn comm_connect(
     on: MPI_Comm,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let on = comm(on)?;
-    let port = port_at(root, on, name)?;
-    out.set(publish_comm(Some(on.connect(
-        &port,
-        root,
-        call.origin(),
-    )?))?)
+    meet(Comm::connect, call, name, (root, on), out)
 }
 
 /// First bytes of what each side of `MPI_Comm_join` sends.
@@ -95,12 +98,12 @@ pub(crate) fn comm_join(call: CallId, fd: c_int, out: Ptr<MPI_Comm>) -> Result<(
             format!("the socket {fd} of MPI_Comm_join: {error}"),
         )
     };
-    let mut socket = joined_socket(fd).map_err(failed)?;
+    let mut socket = JoinedSocket::new(fd).map_err(failed)?;
     let own = RandomState::new().build_hasher().finish();
     let hello = [JOIN_MARK, own.to_le_bytes()].concat();
-    write_all(&mut socket, &hello).map_err(failed)?;
-    let mark: [u8; 8] = read_array(&mut socket).map_err(failed)?;
-    let other = u64::from_le_bytes(read_array(&mut socket).map_err(failed)?);
+    socket.write_all(&hello).map_err(failed)?;
+    let mark: [u8; 8] = socket.read_array().map_err(failed)?;
+    let other = u64::from_le_bytes(socket.read_array().map_err(failed)?);
     if mark != JOIN_MARK || own == other {
         let text = format!("the other side of socket {fd} does not call MPI_Comm_join");
         return Err(CallError::new(Class::Other, text));
@@ -110,15 +113,17 @@ pub(crate) fn comm_join(call: CallId, fd: c_int, out: Ptr<MPI_Comm>) -> Result<(
         let port = process.open_port();
         let name = port.as_deref().unwrap_or_default();
         let len = (name.len() as u16).to_le_bytes();
-        write_all(&mut socket, &[&len, name.as_bytes()].concat()).map_err(failed)?;
+        socket
+            .write_all(&[&len, name.as_bytes()].concat())
+            .map_err(failed)?;
         let port = port?;
         let joined = alone.accept(&port, 0, call.origin());
         process.close_port(&port)?;
         joined?
     } else {
-        let len = u16::from_le_bytes(read_array(&mut socket).map_err(failed)?);
+        let len = u16::from_le_bytes(socket.read_array().map_err(failed)?);
         let mut name = vec![0; len.into()];
-        read_exact(&mut socket, &mut name).map_err(failed)?;
+        socket.read_exact(&mut name).map_err(failed)?;
         let name = String::from_utf8(name).unwrap_or_default();
         if name.is_empty() {
             let text = format!("the other side of socket {fd} could not open a port");
@@ -129,56 +134,56 @@ pub(crate) fn comm_join(call: CallId, fd: c_int, out: Ptr<MPI_Comm>) -> Result<(
     out.set(publish_comm(Some(joined))?)
 }
 
-/// Returns a descriptor of its own for the program's socket.
-fn joined_socket(fd: c_int) -> std::io::Result<TcpStream> {
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
-    }
-    // SAFETY: the descriptor is used by this one call only, which fails if it is not open.
-    let given = unsafe { BorrowedFd::borrow_raw(fd) };
-    // The type says how bytes are read and written, which is alike for all stream sockets.
-    given.try_clone_to_owned().map(TcpStream::from)
-}
+/// The program's socket, on which reads and writes wait also where it was set not to block.
+struct JoinedSocket(TcpStream);
 
-/// Repeats `step` while the program's socket, which may not block, is not ready.
-fn when_ready<T>(mut step: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
-    loop {
-        match step() {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+impl JoinedSocket {
+    fn new(fd: c_int) -> std::io::Result<Self> {
+        if fd < 0 {
+            return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is used by this one call only, which fails if it is not open.
+        let given = unsafe { BorrowedFd::borrow_raw(fd) };
+        // The type says how bytes are read and written, which is alike for all stream sockets.
+        let own = given.try_clone_to_owned()?;
+        Ok(Self(TcpStream::from(own)))
+    }
+
+    fn when_ready<T>(
+        &mut self,
+        mut step: impl FnMut(&mut TcpStream) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
+        loop {
+            match step(&mut self.0) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                outcome => return outcome,
             }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            outcome => return outcome,
         }
+    }
+
+    fn read_array<const N: usize>(&mut self) -> std::io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
-fn write_all(socket: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        let written = when_ready(|| socket.write(bytes))?;
-        if written == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        bytes = &bytes[written..];
+impl Read for JoinedSocket {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.when_ready(|socket| socket.read(bytes))
     }
-    Ok(())
 }
 
-fn read_exact(socket: &mut TcpStream, mut bytes: &mut [u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        let read = when_ready(|| socket.read(bytes))?;
-        if read == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes = &mut bytes[read..];
+impl Write for JoinedSocket {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.when_ready(|socket| socket.write(bytes))
     }
-    Ok(())
-}
 
-fn read_array<const N: usize>(socket: &mut TcpStream) -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    read_exact(socket, &mut bytes)?;
-    Ok(bytes)
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Returns the largest number in the value of the info key `soft` (ranges `a`, `a:b`, `a:b:c`) that

@@ -9,8 +9,10 @@ use crate::handle::*;
 use crate::light_request::is_light;
 use crate::objects::{comm, info_or_null};
 use crate::request::{request_entry, return_partitioned};
-use garonne_mpi::error::{Class, Error};
+use garonne_mpi::comm::Comm;
+use garonne_mpi::error::{Class, Error, Result as MpiResult};
 use garonne_mpi::partitioned::{PartitionedArgs, PartitionedOperation};
+use garonne_mpi::request::Request;
 use std::ffi::c_int;
 
 pub(crate) fn psend_init(
@@ -25,11 +27,8 @@ pub(crate) fn psend_init(
     info: MPI_Info,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    let comm = comm(on)?;
-    info_or_null(info)?;
-    let args = arguments(call, buf, (partitions, count), datatype, (dest, tag))?;
-    let (request, operation) = comm.psend_init(args)?;
-    return_partitioned(request, operation, out)
+    let buffer = (buf, partitions, count, datatype);
+    init(Comm::psend_init, call, buffer, (dest, tag), (on, info), out)
 }
 
 pub(crate) fn precv_init(
@@ -44,20 +43,28 @@ pub(crate) fn precv_init(
     info: MPI_Info,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    let comm = comm(on)?;
-    info_or_null(info)?;
-    let args = arguments(call, buf, (partitions, count), datatype, (source, tag))?;
-    let (request, operation) = comm.precv_init(args)?;
-    return_partitioned(request, operation, out)
+    let buffer = (buf, partitions, count, datatype);
+    init(
+        Comm::precv_init,
+        call,
+        buffer,
+        (source, tag),
+        (on, info),
+        out,
+    )
 }
 
-fn arguments(
+/// Returns a new request of [`Comm::psend_init`] or [`Comm::precv_init`].
+fn init(
+    make: fn(&Comm, PartitionedArgs) -> MpiResult<(Request, PartitionedOperation)>,
     call: CallId,
-    buf: Buf,
-    (partitions, count): (c_int, MPI_Count),
-    datatype: MPI_Datatype,
+    (buf, partitions, count, datatype): (Buf, c_int, MPI_Count, MPI_Datatype),
     (rank, tag): (c_int, c_int),
-) -> Result<PartitionedArgs> {
+    (on, info): (MPI_Comm, MPI_Info),
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    info_or_null(info)?;
     let Ok(number) = u32::try_from(partitions) else {
         return Err(CallError::new(
             Class::Arg,
@@ -65,7 +72,7 @@ fn arguments(
         ));
     };
     let elements = elements(buf, count, datatype)?;
-    Ok(PartitionedArgs {
+    let args = PartitionedArgs {
         mem: elements.mem,
         partitions: number,
         count: elements.count,
@@ -74,7 +81,9 @@ fn arguments(
         tag,
         // Without the type: the pieces of both sides have different numbers of elements.
         origin: call.origin(),
-    })
+    };
+    let (request, operation) = make(comm, args)?;
+    return_partitioned(request, operation, out)
 }
 
 /// The partitioned operation of a request; `None` for a null handle.

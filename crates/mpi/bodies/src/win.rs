@@ -317,6 +317,27 @@ fn operation(handle: MPI_Op, datatype: MPI_Datatype) -> Result<(Op, bool)> {
     Ok((op, has_operands))
 }
 
+/// Elements of the program: buffer, count and datatype.
+type Elements = (Buf, MPI_Count, MPI_Datatype);
+
+/// Combines elements of the origin with those of a target, and gives what the target had.
+fn combine(
+    on: MPI_Win,
+    handle: MPI_Op,
+    (origin, result): (Elements, Option<Elements>),
+    (rank, disp, count, datatype): (c_int, MPI_Aint, MPI_Count, MPI_Datatype),
+) -> Result<()> {
+    let window = window(on)?;
+    let (op, has_operands) = operation(handle, datatype)?;
+    let part = |(buf, count, datatype)| part(buf, count, datatype);
+    Ok(window.accumulate(&AccumulateArgs {
+        origin: has_operands.then(|| part(origin)).transpose()?,
+        result: result.map(part).transpose()?,
+        target: target(rank, disp, count, datatype)?,
+        op,
+    })?)
+}
+
 pub(crate) fn accumulate(
     _: CallId,
     origin: Buf,
@@ -329,17 +350,9 @@ pub(crate) fn accumulate(
     handle: MPI_Op,
     on: MPI_Win,
 ) -> Result<()> {
-    let window = window(on)?;
-    let (op, has_operands) = operation(handle, datatype)?;
-    let origin = has_operands
-        .then(|| part(origin, origin_count, origin_type))
-        .transpose()?;
-    Ok(window.accumulate(&AccumulateArgs {
-        origin,
-        result: None,
-        target: target(rank, disp, count, datatype)?,
-        op,
-    })?)
+    let origin = (origin, origin_count, origin_type);
+    let target = (rank, disp, count, datatype);
+    combine(on, handle, (origin, None), target)
 }
 
 pub(crate) fn get_accumulate(
@@ -357,17 +370,10 @@ pub(crate) fn get_accumulate(
     handle: MPI_Op,
     on: MPI_Win,
 ) -> Result<()> {
-    let window = window(on)?;
-    let (op, has_operands) = operation(handle, datatype)?;
-    let origin = has_operands
-        .then(|| part(origin, origin_count, origin_type))
-        .transpose()?;
-    Ok(window.accumulate(&AccumulateArgs {
-        origin,
-        result: Some(part(result, result_count, result_type)?),
-        target: target(rank, disp, count, datatype)?,
-        op,
-    })?)
+    let origin = (origin, origin_count, origin_type);
+    let result = (result, result_count, result_type);
+    let target = (rank, disp, count, datatype);
+    combine(on, handle, (origin, Some(result)), target)
 }
 
 pub(crate) fn fetch_and_op(
@@ -418,120 +424,41 @@ fn check_locked(on: MPI_Win, rank: c_int) -> Result<()> {
     }
 }
 
-pub(crate) fn rput(
-    call: CallId,
-    origin: Buf,
-    origin_count: MPI_Count,
-    origin_type: MPI_Datatype,
-    rank: c_int,
-    disp: MPI_Aint,
-    count: MPI_Count,
-    datatype: MPI_Datatype,
-    on: MPI_Win,
-    out: Ptr<MPI_Request>,
-) -> Result<()> {
-    check_locked(on, rank)?;
-    put(
-        call,
-        origin,
-        origin_count,
-        origin_type,
-        rank,
-        disp,
-        count,
-        datatype,
-        on,
-    )?;
-    return_done(on, out)
+/// Defines the forms of accesses that return a request. `rank` is the parameter that names the
+/// target.
+macro_rules! request_forms {
+    ($($name:ident: $access:ident by $rank:ident($($parameter:ident: $kind:ty),*);)*) => {
+        $(
+            pub(crate) fn $name(
+                call: CallId,
+                $($parameter: $kind,)*
+                on: MPI_Win,
+                out: Ptr<MPI_Request>,
+            ) -> Result<()> {
+                check_locked(on, $rank)?;
+                $access(call, $($parameter,)* on)?;
+                return_done(on, out)
+            }
+        )*
+    };
 }
 
-pub(crate) fn rget(
-    call: CallId,
-    origin: Buf,
-    origin_count: MPI_Count,
-    origin_type: MPI_Datatype,
-    rank: c_int,
-    disp: MPI_Aint,
-    count: MPI_Count,
-    datatype: MPI_Datatype,
-    on: MPI_Win,
-    out: Ptr<MPI_Request>,
-) -> Result<()> {
-    check_locked(on, rank)?;
-    get(
-        call,
-        origin,
-        origin_count,
-        origin_type,
-        rank,
-        disp,
-        count,
-        datatype,
-        on,
-    )?;
-    return_done(on, out)
-}
-
-pub(crate) fn raccumulate(
-    call: CallId,
-    origin: Buf,
-    origin_count: MPI_Count,
-    origin_type: MPI_Datatype,
-    rank: c_int,
-    disp: MPI_Aint,
-    count: MPI_Count,
-    datatype: MPI_Datatype,
-    handle: MPI_Op,
-    on: MPI_Win,
-    out: Ptr<MPI_Request>,
-) -> Result<()> {
-    check_locked(on, rank)?;
-    accumulate(
-        call,
-        origin,
-        origin_count,
-        origin_type,
-        rank,
-        disp,
-        count,
-        datatype,
-        handle,
-        on,
-    )?;
-    return_done(on, out)
-}
-
-pub(crate) fn rget_accumulate(
-    call: CallId,
-    origin: Buf,
-    origin_count: MPI_Count,
-    origin_type: MPI_Datatype,
-    result: Buf,
-    result_count: MPI_Count,
-    result_type: MPI_Datatype,
-    rank: c_int,
-    disp: MPI_Aint,
-    count: MPI_Count,
-    datatype: MPI_Datatype,
-    handle: MPI_Op,
-    on: MPI_Win,
-    out: Ptr<MPI_Request>,
-) -> Result<()> {
-    check_locked(on, rank)?;
-    get_accumulate(
-        call,
-        origin,
-        origin_count,
-        origin_type,
-        result,
-        result_count,
-        result_type,
-        rank,
-        disp,
-        count,
-        datatype,
-        handle,
-        on,
-    )?;
-    return_done(on, out)
+request_forms! {
+    rput: put by rank(
+        origin: Buf, origin_count: MPI_Count, origin_type: MPI_Datatype,
+        rank: c_int, disp: MPI_Aint, count: MPI_Count, datatype: MPI_Datatype
+    );
+    rget: get by rank(
+        origin: Buf, origin_count: MPI_Count, origin_type: MPI_Datatype,
+        rank: c_int, disp: MPI_Aint, count: MPI_Count, datatype: MPI_Datatype
+    );
+    raccumulate: accumulate by rank(
+        origin: Buf, origin_count: MPI_Count, origin_type: MPI_Datatype,
+        rank: c_int, disp: MPI_Aint, count: MPI_Count, datatype: MPI_Datatype, handle: MPI_Op
+    );
+    rget_accumulate: get_accumulate by rank(
+        origin: Buf, origin_count: MPI_Count, origin_type: MPI_Datatype,
+        result: Buf, result_count: MPI_Count, result_type: MPI_Datatype,
+        rank: c_int, disp: MPI_Aint, count: MPI_Count, datatype: MPI_Datatype, handle: MPI_Op
+    );
 }

@@ -174,6 +174,63 @@ pub fn convert_window_attribute(keyval: c_int, (value, flag): (Buf, Ptr<c_int>),
     }
 }
 
+/// Defines the functions of another ABI that get attributes of communicators and windows:
+/// `wrap_MPI_Comm_get_attr`, `wrap_MPI_Attr_get` and `wrap_MPI_Win_get_attr`. The ABI's generated
+/// conversions are those in scope where the macro is used. `handle` is the type of a handle;
+/// `ranks` and `error` are the keys whose values are ranks and an error code; `unified` is
+/// `MPI_WIN_UNIFIED`.
+#[macro_export]
+macro_rules! attribute_getters {
+    ($abi:expr, handle: $handle:ty, ranks: $ranks:pat, error: $error:pat, unified: $unified:expr) => {
+        $crate::attribute_getters! { @communicator $handle, wrap_MPI_Comm_get_attr wrap_MPI_Attr_get }
+
+        /// Gets an attribute of a window.
+        pub extern "C-unwind" fn wrap_MPI_Win_get_attr(
+            win: $handle,
+            keyval: c_int,
+            value: Buf,
+            flag: Ptr<c_int>,
+            site: CallSite,
+        ) -> c_int {
+            let (win, key) = (native_win(win), native_keyval(keyval));
+            let code = native::wrap_MPI_Win_get_attr(win, key, value, flag, site);
+            if code == 0 {
+                convert_window_attribute(key, (value, flag), $unified);
+            }
+            own_error(code)
+        }
+
+        /// Converts what a call returned for a predefined attribute.
+        fn convert_predefined(keyval: c_int, value: Buf, flag: Ptr<c_int>, code: c_int) -> c_int {
+            let convert: fn(c_int) -> c_int = match keyval {
+                $ranks => own_rank,
+                $error => own_error,
+                _ => return own_error(code),
+            };
+            if code == 0 {
+                convert_attribute($abi, native_keyval(keyval), (value, flag), convert);
+            }
+            own_error(code)
+        }
+    };
+    (@communicator $handle:ty, $($name:ident)*) => {
+        $(
+            /// Gets an attribute of a communicator.
+            pub extern "C-unwind" fn $name(
+                comm: $handle,
+                keyval: c_int,
+                value: Buf,
+                flag: Ptr<c_int>,
+                site: CallSite,
+            ) -> c_int {
+                let (comm, key) = (native_comm(comm), native_keyval(keyval));
+                let code = native::$name(comm, key, value, flag, site);
+                convert_predefined(keyval, value, flag, code)
+            }
+        )*
+    };
+}
+
 /// Places for numbers that the call has not written.
 fn unwritten(count: usize) -> impl Iterator<Item = Cell<c_int>> {
     (0..count).map(|_| Cell::new(UNWRITTEN_INT))

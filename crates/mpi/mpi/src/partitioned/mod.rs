@@ -55,8 +55,9 @@ impl PartitionedArgs {
         self.elements() * self.datatype.size()
     }
 
-    /// Refuses a buffer that does not fit the address space.
-    fn check(&self) -> Result<()> {
+    /// Refuses a wrong tag, and a buffer that does not fit the address space.
+    fn check(&self, comm: &Comm) -> Result<()> {
+        comm.check_tag(self.tag)?;
         let elements = self.count.checked_mul(self.partitions.into());
         let Some(elements) = elements else {
             let (count, partitions) = (self.count, self.partitions);
@@ -144,8 +145,7 @@ impl Comm {
     /// # Errors
     /// As `MPI_Send_init`.
     pub fn psend_init(&self, args: PartitionedArgs) -> Result<(Request, PartitionedOperation)> {
-        self.check_tag(args.tag)?;
-        args.check()?;
+        args.check(self)?;
         let send = PartitionedSend::new(self, args)?;
         let round = send.clone();
         let start = Box::new(move || Ok(round.start()));
@@ -158,8 +158,7 @@ impl Comm {
     /// # Errors
     /// As `MPI_Recv_init`; wildcards are errors here.
     pub fn precv_init(&self, args: PartitionedArgs) -> Result<(Request, PartitionedOperation)> {
-        self.check_tag(args.tag)?;
-        args.check()?;
+        args.check(self)?;
         let receive = PartitionedReceive::new(self, args)?;
         let round = receive.clone();
         let start = Box::new(move || Ok(round.start()));
