@@ -24,6 +24,7 @@ pub mod comm;
 pub mod datatype;
 pub mod errhandler;
 pub mod error;
+pub mod file;
 pub mod group;
 pub mod info;
 pub mod limits;
