@@ -52,14 +52,14 @@ pub(crate) fn cart_create(
     ndims: c_int,
     dims: ConstPtr<c_int>,
     periods: ConstPtr<c_int>,
-    _reorder: c_int,
+    reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let (comm, n) = (comm(on)?, dimensions(ndims)?);
     out.set(publish_comm(comm.cart_create(
         &dims.take(n)?,
         &flags(periods, n)?,
-        call.origin(),
+        (reorder != 0, call.origin()),
     )?)?)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn graph_create(
     nodes: c_int,
     index: ConstPtr<c_int>,
     edges: ConstPtr<c_int>,
-    _reorder: c_int,
+    reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let comm = comm(on)?;
@@ -168,7 +168,7 @@ pub(crate) fn graph_create(
     out.set(publish_comm(comm.graph_create(
         &index,
         &edges,
-        call.origin(),
+        (reorder != 0, call.origin()),
     )?)?)
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn dist_graph_create_adjacent(
     destinations: ConstPtr<c_int>,
     dest_weights: ConstPtr<c_int>,
     with: MPI_Info,
-    _reorder: c_int,
+    reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let comm = comm(on)?;
@@ -283,7 +283,7 @@ pub(crate) fn dist_graph_create_adjacent(
         weighted,
     };
     out.set(publish_comm(Some(
-        comm.dist_graph_adjacent(graph, call.origin())?,
+        comm.dist_graph_adjacent(graph, (reorder != 0, call.origin()))?,
     ))?)
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn dist_graph_create(
     destinations: ConstPtr<c_int>,
     edge_weights: ConstPtr<c_int>,
     with: MPI_Info,
-    _reorder: c_int,
+    reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let comm = comm(on)?;
@@ -316,7 +316,7 @@ pub(crate) fn dist_graph_create(
         weights: weights.as_deref(),
     };
     out.set(publish_comm(Some(
-        comm.dist_graph_create(edges, call.origin())?,
+        comm.dist_graph_create(edges, (reorder != 0, call.origin()))?,
     ))?)
 }
 

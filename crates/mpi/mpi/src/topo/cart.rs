@@ -149,19 +149,20 @@ impl Cart {
 }
 
 impl Comm {
-    /// `MPI_Cart_create`: `None` for processes that the grid leaves over.
+    /// `MPI_Cart_create`: `None` for processes that the grid leaves over. With `reorder` ranks may
+    /// change so that neighbours are nearer to each other.
     pub fn cart_create(
         &self,
         dims: &[i32],
         periods: &[bool],
-        origin: CallOrigin,
+        (reorder, origin): (bool, CallOrigin),
     ) -> Result<Option<Comm>> {
         let cart = Cart::new(dims, periods)?;
         let size = self.grid_size(&cart)?;
         self.with_topology(
             size,
             Topology::Cart(cart),
-            (CollectiveKind::CartCreate, origin),
+            (CollectiveKind::CartCreate, reorder, origin),
         )
     }
 

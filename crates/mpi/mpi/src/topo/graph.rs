@@ -113,14 +113,14 @@ impl Comm {
         &self,
         index: &[i32],
         edges: &[i32],
-        origin: CallOrigin,
+        (reorder, origin): (bool, CallOrigin),
     ) -> Result<Option<Comm>> {
         let graph = Graph::new(index, edges)?;
         let size = self.graph_size(&graph)?;
         self.with_topology(
             size,
             Topology::Graph(graph),
-            (CollectiveKind::GraphCreate, origin),
+            (CollectiveKind::GraphCreate, reorder, origin),
         )
     }
 
@@ -156,7 +156,11 @@ impl Comm {
 
     /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights;
     /// `MPI_WEIGHTS_EMPTY` is weighted without edges.
-    pub fn dist_graph_adjacent(&self, graph: DistGraph, origin: CallOrigin) -> Result<Comm> {
+    pub fn dist_graph_adjacent(
+        &self,
+        graph: DistGraph,
+        (reorder, origin): (bool, CallOrigin),
+    ) -> Result<Comm> {
         self.no_inter()?;
         for side in [&graph.sources, &graph.destinations] {
             self.check_nodes(&side.ranks)?;
@@ -168,12 +172,16 @@ impl Comm {
             }
         }
         let entered = self.enter(CollectiveKind::DistGraphAdjacent, origin)?;
-        self.dist_graph_comm(graph, &entered)
+        self.dist_graph_comm(graph, reorder, &entered)
     }
 
     /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all
     /// contributions once, so this costs memory in proportion to the graph while it runs.
-    pub fn dist_graph_create(&self, edges: GraphEdges<'_>, origin: CallOrigin) -> Result<Comm> {
+    pub fn dist_graph_create(
+        &self,
+        edges: GraphEdges<'_>,
+        (reorder, origin): (bool, CallOrigin),
+    ) -> Result<Comm> {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
         let weighted = edges.weights.is_some();
@@ -206,7 +214,7 @@ impl Comm {
                 add(&mut graph.destinations, destination);
             }
         }
-        self.dist_graph_comm(graph, &entered)
+        self.dist_graph_comm(graph, reorder, &entered)
     }
 
     /// The neighbours of this process in a distributed graph.
@@ -217,11 +225,17 @@ impl Comm {
         }
     }
 
-    fn dist_graph_comm(&self, graph: DistGraph, entered: &ConstructorEntry) -> Result<Comm> {
+    fn dist_graph_comm(
+        &self,
+        graph: DistGraph,
+        reorder: bool,
+        entered: &ConstructorEntry,
+    ) -> Result<Comm> {
+        let (group, graph) = self
+            .reordered_graph(&graph, (reorder, entered.origin()))?
+            .unwrap_or_else(|| (self.group().clone(), graph));
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
-        let made = self.create_dressed(self.group(), entered, move |parts| {
-            parts.topology = topology
-        })?;
+        let made = self.create_dressed(&group, entered, move |parts| parts.topology = topology)?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Dist_graph_create"))
     }
 

@@ -1,12 +1,12 @@
 //! Virtual topologies (MPI 5.0 chapter 8): what a communicator knows of who talks to whom.
 //!
-//! A topology is an immutable value that a communicator and its duplicates share. Ranks are not
-//! reordered: all ranks of a node are equally far from each other here, and the standard leaves it
-//! to the library.
+//! A topology is an immutable value that a communicator and its duplicates share. Constructors that
+//! may reorder ranks do so where that brings neighbours nearer to each other.
 
 mod cart;
 mod dims;
 mod graph;
+mod reorder;
 #[cfg(test)]
 mod tests;
 
@@ -69,26 +69,33 @@ impl Comm {
         }
     }
 
-    /// A communicator of the first `size` ranks with this topology; `None` for the others.
+    /// A communicator of `size` ranks with this topology: the first, or others in another order if
+    /// ranks may be reordered. `None` for those left over.
     fn with_topology(
         &self,
         size: u32,
         topology: Topology,
-        (kind, origin): (CollectiveKind, CallOrigin),
+        (kind, reorder, origin): (CollectiveKind, bool, CallOrigin),
     ) -> Result<Option<Comm>> {
         self.no_inter()?;
         let entered = self.enter(kind, origin)?;
-        let first = match &self.0.local {
+        let reordered = self.reordered_group(size, &topology, (reorder, origin))?;
+        let members = reordered.unwrap_or_else(|| self.first_ranks(size));
+        self.create_dressed(&members, &entered, move |parts: &mut CommParts| {
+            parts.topology = Some(Arc::new(topology))
+        })
+    }
+
+    /// Group of the first `size` ranks.
+    fn first_ranks(&self, size: u32) -> Group {
+        match &self.0.local {
             Group::Strided { first, stride, .. } => Group::Strided {
                 first: *first,
                 stride: *stride,
                 size,
             },
             Group::List(members) => Group::compact(members[..size as usize].to_vec()),
-        };
-        self.create_dressed(&first, &entered, move |parts: &mut CommParts| {
-            parts.topology = Some(Arc::new(topology))
-        })
+        }
     }
 
     fn no_inter(&self) -> Result<()> {
