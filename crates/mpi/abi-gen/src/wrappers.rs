@@ -364,6 +364,7 @@ fn error_object(f: &Function) -> String {
     match (f.name.as_str(), given) {
         ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "ErrorObject::comm_at(comm)".into(),
         ("MPI_Win_free", _) => "ErrorObject::win_at(win)".into(),
+        ("MPI_File_close", _) => "ErrorObject::file_at(fh)".into(),
         ("MPI_Session_finalize", _) => "ErrorObject::session_at(session)".into(),
         ("MPI_Session_init", Some(p)) => {
             format!(

@@ -330,13 +330,17 @@ impl StrIn {
 
     /// The text; what is not UTF-8 is replaced.
     pub fn text(self) -> Result<String> {
+        let bytes = self.bytes()?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The bytes before the final zero.
+    pub fn bytes(self) -> Result<Vec<u8>> {
         if self.0.is_null() {
             return Err(null("a string argument"));
         }
         // SAFETY: not null; the caller's promise (module comment).
-        Ok(unsafe { CStr::from_ptr(self.0) }
-            .to_string_lossy()
-            .into_owned())
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec())
     }
 }
 

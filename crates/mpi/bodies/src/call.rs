@@ -83,6 +83,11 @@ impl ErrorObject {
         place.get().map_or(ErrorObject::None, ErrorObject::Win)
     }
 
+    /// The file whose handle is there when the call begins.
+    pub fn file_at(place: Ptr<MPI_File>) -> Self {
+        place.get().map_or(ErrorObject::None, ErrorObject::File)
+    }
+
     /// The session whose handle is there when the call begins.
     pub fn session_at(place: Ptr<MPI_Session>) -> Self {
         place.get().map_or(ErrorObject::None, ErrorObject::Session)
@@ -212,6 +217,7 @@ pub(crate) fn unimplemented_string(code: c_int) -> Option<String> {
 /// can name the function.
 #[cold]
 #[inline(never)]
+#[allow(dead_code, reason = "the table may have no missing function")]
 pub(crate) fn raise_unimplemented(call: CallId, holder: ErrorObject) -> c_int {
     let mut error = Error::new(Class::UnsupportedOperation, unimplemented_text(call));
     error.code = Some(UNIMPLEMENTED_FIRST + c_int::from(call.0));

@@ -12,9 +12,12 @@ use crate::callback_conventions::{
 use crate::constants::MPI_ERR_OTHER;
 use crate::cpp_exceptions::{self, Exception, catch_exception, set_pending};
 use crate::datatype_refs::TypeRef;
+use crate::objects;
 use garonne_mpi::attr::AttrCallbacks;
+use garonne_mpi::coll::Elements;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::ErrhandlerCallback;
+use garonne_mpi::file::datarep::{ConvertedElements, DatarepFunctions};
 use garonne_mpi::op::UserOp;
 use garonne_mpi::request::Status;
 use garonne_mpi::request::generalized::GeneralizedFunctions;
@@ -422,4 +425,146 @@ impl UserOp for UserReduction {
 
 fn at(mem: UserMem, offset: isize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(mem.addr(offset))
+}
+
+/// `MPI_Datarep_extent_function`.
+type DatarepExtentFn<H> = unsafe extern "C-unwind" fn(H, *mut isize, *mut c_void) -> c_int;
+/// `MPI_Datarep_conversion_function` and its form with large counts.
+type DatarepConversionFn<H, N> =
+    unsafe extern "C-unwind" fn(*mut c_void, H, N, *mut c_void, i64, *mut c_void) -> c_int;
+
+/// A conversion function with the width of its counts; may be null.
+#[derive(Clone, Copy)]
+pub(crate) enum DatarepFunction<A> {
+    /// A function that takes `int` counts.
+    Int(Callback<A>),
+    /// A function that takes `MPI_Count` counts.
+    Large(Callback<A>),
+}
+
+/// The functions of a data representation.
+pub(crate) struct DatarepCallbacks<A> {
+    /// Converts what was read.
+    pub read: DatarepFunction<A>,
+    /// Converts what is written.
+    pub write: DatarepFunction<A>,
+    /// Returns sizes in the file.
+    pub extent: Callback<A>,
+    /// Passed along.
+    pub extra: Buf,
+}
+
+/// Lends a handle for a datatype to a function of the program.
+fn with_handle<T>(
+    datatype: &Datatype,
+    call: impl FnOnce(usize) -> Result<T, i32>,
+) -> Result<T, i32> {
+    if let Some(code) = datatype.code() {
+        return call(code.into());
+    }
+    let handle = objects::publish_type(datatype.clone()).map_err(|_| MPI_ERR_OTHER)?;
+    let outcome = call(handle.0);
+    objects::types().remove(handle);
+    outcome
+}
+
+impl<A: Abi> DatarepFunction<A> {
+    fn is_null(self) -> bool {
+        match self {
+            Self::Int(function) | Self::Large(function) => function.is_null(),
+        }
+    }
+
+    fn call(self, call: ConvertedElements<'_>, extra: Buf) -> Result<(), i32> {
+        let Elements {
+            mem,
+            count,
+            datatype,
+        } = call.elements;
+        let (user, stored) = (at(mem, 0), at(call.stored, 0));
+        with_handle(datatype, |word| {
+            let handle = || A::handle(HandleKind::Datatype, word);
+            match self {
+                Self::Int(function) => {
+                    // SAFETY: the program gave this callback as a conversion function.
+                    let convert =
+                        unsafe { function.function::<DatarepConversionFn<A::Handle, c_int>>() };
+                    let Some(convert) = convert else {
+                        return Ok(());
+                    };
+                    let mut done = 0;
+                    while done < count {
+                        // The function is told where to go on, and the buffer is that of the rest.
+                        let len = (count - done).min(c_int::MAX as u64);
+                        let offset = stored_offset(&call, done);
+                        let rest = at(call.stored, offset);
+                        // SAFETY: the program's function, called as its prototype says; both
+                        // buffers outlive the call.
+                        code::<A>(|| unsafe {
+                            convert(user, handle(), len as c_int, rest, done as i64, extra.raw())
+                        })?;
+                        done += len;
+                    }
+                    Ok(())
+                }
+                Self::Large(function) => {
+                    // SAFETY: the program gave this callback as a conversion function.
+                    let convert =
+                        unsafe { function.function::<DatarepConversionFn<A::Handle, i64>>() };
+                    let Some(convert) = convert else {
+                        return Ok(());
+                    };
+                    // SAFETY: as above.
+                    code::<A>(|| unsafe {
+                        convert(user, handle(), count as i64, stored, 0, extra.raw())
+                    })
+                }
+            }
+        })
+    }
+}
+
+/// Offset in the file's bytes of an element.
+fn stored_offset(call: &ConvertedElements<'_>, element: u64) -> isize {
+    (element * call.stored_size) as isize
+}
+
+impl<A: Abi> DatarepFunctions for DatarepCallbacks<A> {
+    fn converts_reads(&self) -> bool {
+        !self.read.is_null()
+    }
+
+    fn converts_writes(&self) -> bool {
+        !self.write.is_null()
+    }
+
+    fn extent(&self, datatype: &Datatype) -> Result<i64, i32> {
+        // SAFETY: the program gave this callback as an extent function.
+        let function = unsafe { self.extent.function::<DatarepExtentFn<A::Handle>>() };
+        let Some(function) = function else {
+            return Ok(datatype.extent());
+        };
+        with_handle(datatype, |word| {
+            let mut extent = 0;
+            let place = &raw mut extent;
+            // SAFETY: the program's function, called as its prototype says; the place outlives the
+            // call.
+            code::<A>(|| unsafe {
+                function(
+                    A::handle(HandleKind::Datatype, word),
+                    place,
+                    self.extra.raw(),
+                )
+            })?;
+            Ok(extent as i64)
+        })
+    }
+
+    fn read(&self, call: ConvertedElements<'_>) -> Result<(), i32> {
+        self.read.call(call, self.extra)
+    }
+
+    fn write(&self, call: ConvertedElements<'_>) -> Result<(), i32> {
+        self.write.call(call, self.extra)
+    }
 }

@@ -6,6 +6,7 @@ use crate::call::{CallError, CallId, ErrorObject, Result, unimplemented_string};
 use crate::callback::ErrhandlerFunction;
 use crate::comm_contexts::RevivedHandle;
 use crate::constants::*;
+use crate::file::{file, find_file};
 use crate::handle::*;
 use crate::objects::{self, comm, errhandler, errhandlers, find_comm, publish};
 use crate::rank_context::RankContext;
@@ -94,7 +95,10 @@ fn handler_for(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
         ErrorObject::Session(handle) => {
             find_session(handle).map(|session| (session.errhandler(), handle.0))
         }
-        ErrorObject::File(handle) => Some((lock(&state().files).clone(), handle.0)),
+        ErrorObject::File(handle) => {
+            let handler = find_file(handle).map_or_else(of_null_file, |file| file.errhandler());
+            Some((handler, handle.0))
+        }
         ErrorObject::New(handle, kind) => requested_handler(handle, kind),
         ErrorObject::Win(handle) => {
             find_window(handle).map(|window| (window.errhandler(), handle.0))
@@ -335,10 +339,16 @@ pub(crate) fn session_get_errhandler(
     return_errhandler(session(on)?.errhandler(), out)
 }
 
-/// Only `MPI_FILE_NULL` has an error handler as long as files cannot be opened.
+/// The error handler of `MPI_FILE_NULL`, which new files inherit.
+pub(crate) fn of_null_file() -> Errhandler {
+    lock(&state().files).clone()
+}
+
 pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandler) -> Result<()> {
     let handler = errhandler(handler)?;
-    null_file(on)?;
+    if on != MPI_FILE_NULL {
+        return Ok(file(on)?.set_errhandler(handler)?);
+    }
     if !handler.fits(ErrhandlerKind::File) {
         return Err(CallError::new(
             Class::Arg,
@@ -350,16 +360,11 @@ pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandl
 }
 
 pub(crate) fn file_get_errhandler(_: CallId, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
-    null_file(on)?;
-    return_errhandler(lock(&state().files).clone(), out)
-}
-
-fn null_file(on: MPI_File) -> Result<()> {
-    if on == MPI_FILE_NULL {
-        Ok(())
-    } else {
-        Err(objects::unknown_handle(Class::File, "file", on.0, 0))
-    }
+    let handler = match on == MPI_FILE_NULL {
+        true => of_null_file(),
+        false => file(on)?.errhandler(),
+    };
+    return_errhandler(handler, out)
 }
 
 /// Returns a handle for `handler`. The program must free each handle it receives.
@@ -450,7 +455,9 @@ pub(crate) fn win_call_errhandler(call: CallId, on: MPI_Win, code: c_int) -> Res
 }
 
 pub(crate) fn file_call_errhandler(call: CallId, on: MPI_File, code: c_int) -> Result<()> {
-    null_file(on)?;
+    if on != MPI_FILE_NULL {
+        file(on)?;
+    }
     call_errhandler(call, ErrorObject::File(on), code)
 }
 

@@ -47,6 +47,7 @@ pub mod entry;
 mod env;
 mod errhandler;
 mod fast_path;
+mod file;
 mod foreign_handles;
 mod generalized_request;
 mod gpu_buffers;
@@ -94,9 +95,9 @@ pub mod wrappers {
 
     use crate::abi::{Abi, StatusLayout};
     use crate::c_args::{Buf, Callback, ConstPtr, CountOut, CountsIn, Ptr, StrIn, StrOut};
-    use crate::call::{
-        CallId, ErrorObject, raise_in_forked, raise_null_output, raise_unimplemented, return_code,
-    };
+    #[allow(unused_imports, reason = "the table may have no missing function")]
+    use crate::call::raise_unimplemented;
+    use crate::call::{CallId, ErrorObject, raise_in_forked, raise_null_output, return_code};
     use crate::entry::CallSite;
     use crate::handle::*;
     use crate::last_call;

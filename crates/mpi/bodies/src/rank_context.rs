@@ -29,6 +29,7 @@ use crate::this_rank::RankEngines;
 use crate::thread_words::{self, CONTEXT};
 use crate::trace_calls::{self, CallTracing};
 use crate::{attr, env};
+use garonne_mpi::file::File;
 use garonne_mpi::p2p::MatchedMessage;
 use garonne_mpi::session::Session;
 use garonne_mpi::win::Window;
@@ -55,6 +56,7 @@ pub struct RankContext {
     pub(crate) user_ops: HandleTable<UserOpEntry>,
     pub(crate) sessions: HandleTable<Session>,
     pub(crate) windows: HandleTable<Window>,
+    pub(crate) files: HandleTable<File>,
     pub(crate) comm_contexts: CommContexts,
     pub(crate) datatype_refs: DatatypeRefs,
     pub(crate) f90_types: F90Types,
@@ -83,6 +85,7 @@ impl RankContext {
             user_ops: HandleTable::new(number),
             sessions: HandleTable::new(number),
             windows: HandleTable::new(number),
+            files: HandleTable::new(number),
             comm_contexts: CommContexts::new(),
             datatype_refs: DatatypeRefs::new(),
             f90_types: F90Types::new(),

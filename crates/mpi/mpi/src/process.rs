@@ -12,6 +12,7 @@ use crate::comm::other_worlds::{BridgeLease, Bridges};
 use crate::comm::{Comm, CommParts};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
+use crate::file::datarep::DatarepRegistry;
 use crate::group::Group;
 use crate::info::Info;
 use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
@@ -153,6 +154,8 @@ pub struct Process {
     pub keyvals: Keyvals,
     /// Buffer of `MPI_Buffer_attach`.
     pub buffers: BsendBuffer,
+    /// Data representations of `MPI_Register_datarep`.
+    pub datareps: DatarepRegistry,
     pub(crate) contexts: Arc<ContextIds>,
     pub(crate) bridges: Bridges,
     life: Mutex<LifeCycle>,
@@ -257,6 +260,7 @@ impl Process {
             config,
             keyvals: Keyvals::default(),
             buffers: BsendBuffer::default(),
+            datareps: DatarepRegistry::default(),
             contexts: ContextIds::new(),
             bridges: Bridges::default(),
             life: Mutex::default(),

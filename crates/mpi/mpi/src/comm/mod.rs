@@ -532,6 +532,13 @@ impl Comm {
         Ok(())
     }
 
+    /// Makes the communicator stand for the object of another kind that owns it: errors of its
+    /// requests go to that object's error handler.
+    pub(crate) fn stand_for(&self, handler: Errhandler) {
+        let own = self.0.errhandler.write();
+        *own.unwrap_or_else(PoisonError::into_inner) = handler;
+    }
+
     /// Returns whether the program set its error handler.
     pub fn has_own_errhandler(&self) -> bool {
         self.0.has_own_errhandler.load(Ordering::Relaxed)

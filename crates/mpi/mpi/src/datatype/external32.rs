@@ -59,6 +59,27 @@ pub(super) fn decode(to: PackElements<'_>, mut input: &[u8]) -> Result<()> {
     })
 }
 
+/// Converts as many elements from `input` as lie in it wholly. Returns their bytes in memory.
+pub(super) fn decode_some(to: PackElements<'_>, mut input: &[u8]) -> Result<u64> {
+    let (mut bytes, mut is_over) = (0, false);
+    each_basic(to, |at, basic| {
+        let len = basic.external_size() as usize;
+        is_over |= input.len() < len;
+        if is_over {
+            return Ok(());
+        }
+        let (here, rest) = input.split_at(len);
+        input = rest;
+        let mut native = [0; ELEMENT_MAX];
+        let native = &mut native[..basic.size() as usize];
+        decode_basic(basic, here, native);
+        write_value(to.mem, at, basic, native);
+        bytes += basic.size();
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
 /// Writes a value without the padding of its memory form, which belongs to the program.
 fn write_value(mem: UserMem, at: isize, basic: BasicType, native: &[u8]) {
     match basic {

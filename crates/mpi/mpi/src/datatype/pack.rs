@@ -28,6 +28,19 @@ pub struct PackBuffer {
     pub position: u64,
 }
 
+impl PackElements<'_> {
+    /// Converts the elements to `external32`. `out` is as long as their canonical form.
+    pub(crate) fn encode_external(self, out: &mut [u8]) -> Result<()> {
+        external32::encode(self, out)
+    }
+
+    /// Fills as many elements as lie wholly in `input`, which is in `external32`. Returns their
+    /// bytes in memory.
+    pub(crate) fn decode_external(self, input: &[u8]) -> Result<u64> {
+        external32::decode_some(self, input)
+    }
+}
+
 impl Datatype {
     /// Bytes that `count` elements take when packed natively: exactly their data.
     ///

@@ -1,0 +1,139 @@
+//! What all processes of a file agree on: greatest values, sums over lower ranks, and whether a
+//! step worked everywhere.
+
+use crate::coll::{Allreduce, Barrier, Exscan};
+use crate::comm::Comm;
+use crate::datatype::Datatype;
+use crate::error::{Class, Error, Result};
+use crate::op::{Op, PredefinedOp};
+use garonne_engine::api::CallOrigin;
+use garonne_sync::user::Scratch;
+
+/// `MPI_UINT64_T`.
+const UINT64: u16 = 0x259;
+
+/// The processes of a file in one collective call.
+#[derive(Clone, Copy)]
+pub(super) struct Agreement<'a> {
+    pub comm: &'a Comm,
+    pub origin: CallOrigin,
+}
+
+fn word_type() -> Result<&'static Datatype> {
+    Datatype::predefined_ref(UINT64)
+        .ok_or_else(|| Error::new(Class::Intern, "MPI_UINT64_T is not predefined"))
+}
+
+fn no_memory() -> Error {
+    Error::new(Class::NoMem, "no memory is left for an access to a file")
+}
+
+impl Agreement<'_> {
+    /// Returns when all have come.
+    pub fn barrier(self) -> Result<()> {
+        self.comm.collective(&Barrier, self.origin)
+    }
+
+    /// Returns the greatest of all processes' words, place by place.
+    pub fn greatest<const N: usize>(self, words: [u64; N]) -> Result<[u64; N]> {
+        if self.comm.size() == 1 {
+            return Ok(words);
+        }
+        let room = Scratch::new(16 * N).ok_or_else(no_memory)?;
+        let (send, recv) = (room.mem(), room.mem().offset(8 * N as isize));
+        for (index, word) in words.into_iter().enumerate() {
+            send.write_array(8 * index as isize, word.to_ne_bytes());
+        }
+        let call = Allreduce {
+            send: Some(send),
+            recv,
+            count: N as u64,
+            datatype: word_type()?,
+            op: &Op::Predefined(PredefinedOp::Max),
+        };
+        self.comm.collective(&call, self.origin)?;
+        Ok(std::array::from_fn(|index| {
+            u64::from_ne_bytes(recv.read_array(8 * index as isize))
+        }))
+    }
+
+    /// Returns the sum of the words of lower ranks, and that of all ranks.
+    pub fn sums(self, word: u64) -> Result<(u64, u64)> {
+        if self.comm.size() == 1 {
+            return Ok((0, word));
+        }
+        let room = Scratch::new(24).ok_or_else(no_memory)?;
+        let (send, below) = (room.mem(), room.mem().offset(8));
+        let all = room.mem().offset(16);
+        send.write_array(0, word.to_ne_bytes());
+        let sum = Op::Predefined(PredefinedOp::Sum);
+        let (count, datatype) = (1, word_type()?);
+        let prefix = Exscan {
+            send: Some(send),
+            recv: below,
+            count,
+            datatype,
+            op: &sum,
+        };
+        self.comm.collective(&prefix, self.origin)?;
+        let total = Allreduce {
+            send: Some(send),
+            recv: all,
+            count,
+            datatype,
+            op: &sum,
+        };
+        self.comm.collective(&total, self.origin)?;
+        let below = match self.comm.rank() {
+            0 => 0,
+            _ => u64::from_ne_bytes(below.read_array(0)),
+        };
+        Ok((below, u64::from_ne_bytes(all.read_array(0))))
+    }
+
+    /// Returns what every process brings if none fails, else an error at all of them: its own where
+    /// there is one.
+    pub fn agree<T>(self, own: Result<T>) -> Result<T> {
+        self.agree_and(own, []).map(|(value, _)| value)
+    }
+
+    /// Agrees as [`Agreement::agree`] does, and returns the greatest words, too.
+    pub fn agree_and<T, const N: usize>(
+        self,
+        own: Result<T>,
+        words: [u64; N],
+    ) -> Result<(T, [u64; N])> {
+        let fault = own.as_ref().err().map_or(0, |error| {
+            1 << 63 | (error.class as u64) << 32 | u64::from(u32::MAX - self.comm.rank())
+        });
+        let [fault] = self.greatest([fault])?;
+        let greatest = match N {
+            0 => words,
+            _ => self.greatest(words)?,
+        };
+        let value = own?;
+        if fault == 0 {
+            return Ok((value, greatest));
+        }
+        let class = Class::try_from((fault >> 32 & 0x7fff_ffff) as i32).unwrap_or(Class::Io);
+        let rank = u32::MAX - fault as u32;
+        let text = format!(
+            "the collective call failed at rank {rank} with {}: {}",
+            class.name(),
+            class.text()
+        );
+        Err(Error::new(class, text))
+    }
+
+    /// Refuses a number that differs between the processes.
+    pub fn same(self, what: &str, number: u64) -> Result<()> {
+        let [most, least] = self.greatest([number, !number])?;
+        match most == !least {
+            true => Ok(()),
+            false => Err(Error::new(
+                Class::NotSame,
+                format!("{what} differs between the processes of the file"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Moves data between memory and the bytes of a view.
+//!
+//! A transfer runs in slices, so that nonblocking accesses need not keep a worker for long. Reads
+//! with gaps in the file read over small gaps; writes touch their own bytes only, so they need no
+//! lock.
+
+use super::view::{FileMap, FileRun};
+use crate::error::{Class, Error, Result};
+use garonne_files::LockKind;
+use garonne_sync::user::{Data, Packed, Scratch};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Directions of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the file to memory.
+    Read,
+    /// From memory to the file.
+    Write,
+}
+
+/// Bytes of data that one slice moves at most, where the transfer is sliced at all.
+pub(super) const SLICE_BYTES: u64 = 4 << 20;
+/// Bytes that are packed, or read over gaps, at once.
+const STAGE_BYTES: u64 = 1 << 20;
+/// Reads go over a gap if at least one of so many bytes is wanted.
+const SIEVE_SHARE: u64 = 4;
+/// Gaps up to here are always read over: as long as another call takes.
+const GAP_BYTES: u64 = 4096;
+
+/// A transfer between memory and a part of a view's stream.
+pub(super) struct Transfer {
+    pub disk: Arc<dyn garonne_files::File>,
+    pub map: FileMap,
+    pub direction: Direction,
+    /// Place in the stream.
+    pub from: u64,
+    /// The memory; as long as the part of the stream.
+    pub data: Data,
+    /// Bytes done.
+    pub done: u64,
+    /// Nobody else may see a part of it.
+    pub atomic: bool,
+}
+
+/// State of a transfer after a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransferState {
+    /// Bytes are left.
+    Unfinished,
+    /// All is done, or the file has ended.
+    Finished,
+}
+
+impl Transfer {
+    /// Moves everything.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn run(&mut self) -> Result<()> {
+        let held = self.lock()?;
+        let rest = self.data.len - self.done;
+        let outcome = self.slice(rest).map(drop);
+        self.unlock(held)?;
+        outcome
+    }
+
+    /// Takes the lock of atomic mode on the bytes that are touched.
+    pub fn lock(&self) -> Result<Option<Range<u64>>> {
+        if !self.atomic || self.data.len == 0 {
+            return Ok(None);
+        }
+        let span = self.map.span(self.from, self.data.len);
+        let kind = match self.direction {
+            Direction::Read => LockKind::Shared,
+            Direction::Write => LockKind::Exclusive,
+        };
+        self.disk.lock(span.clone(), kind, true)?;
+        Ok(Some(span))
+    }
+
+    /// Gives the lock back.
+    pub fn unlock(&self, held: Option<Range<u64>>) -> Result<()> {
+        held.map_or(Ok(()), |span| Ok(self.disk.unlock(span)?))
+    }
+
+    /// Moves at most so many bytes more.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn slice(&mut self, most: u64) -> Result<TransferState> {
+        let len = most.min(self.data.len - self.done);
+        let (moved, outcome) = match (self.direction, self.map.is_contiguous()) {
+            (Direction::Read, true) => self.read_straight(len),
+            (Direction::Read, false) => self.read_runs(len),
+            (Direction::Write, true) => self.write_straight(len),
+            (Direction::Write, false) => self.write_runs(len),
+        };
+        self.done += moved;
+        outcome?;
+        Ok(match moved < len || self.done == self.data.len {
+            true => TransferState::Finished,
+            false => TransferState::Unfinished,
+        })
+    }
+
+    /// Reads bytes that follow each other in the file.
+    fn read_straight(&self, len: u64) -> (u64, Result<()>) {
+        let at = self.map.offset_of(self.from + self.done);
+        self.read_run(FileRun { offset: at, len }, self.done)
+    }
+
+    /// Reads a run of the file to packed bytes from `to` on.
+    fn read_run(&self, run: FileRun, to: u64) -> (u64, Result<()>) {
+        if self.data.layout.is_none() {
+            let into = Packed::new(self.data.mem.offset(to as isize), run.len as usize);
+            return match self.disk.read_at(run.offset, into) {
+                Ok(moved) => (moved, Ok(())),
+                Err(failed) => (failed.done, Err(failed.error.into())),
+            };
+        }
+        let stage = match stage(run.len) {
+            Ok(stage) => stage,
+            Err(error) => return (0, Err(error)),
+        };
+        let mut moved = 0;
+        while moved < run.len {
+            let piece = (run.len - moved).min(stage.len() as u64);
+            let into = Packed::new(stage.mem(), piece as usize);
+            let (got, outcome) = match self.disk.read_at(run.offset + moved, into) {
+                Ok(got) => (got, Ok(())),
+                Err(failed) => (failed.done, Err(failed.error.into())),
+            };
+            let filled = Packed::new(stage.mem(), got as usize);
+            self.data.unpack_from(to + moved, filled);
+            moved += got;
+            if got < piece || outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+
+    /// Reads runs with gaps between them: several with one call where that pays.
+    fn read_runs(&self, len: u64) -> (u64, Result<()>) {
+        let mut runs = self.map.runs(self.from + self.done, len).peekable();
+        let (mut moved, mut group) = (0, Vec::new());
+        let mut stage_memory = None;
+        while let Some(first) = runs.next() {
+            group.clear();
+            group.push(first);
+            let (mut end, mut wanted) = (first.offset + first.len, first.len);
+            while let Some(run) = runs.peek() {
+                let gap = run.offset.checked_sub(end);
+                let span = (run.offset + run.len).saturating_sub(first.offset);
+                let pays = gap.is_some_and(|gap| gap <= GAP_BYTES)
+                    || span <= (wanted + run.len).saturating_mul(SIEVE_SHARE);
+                if gap.is_none() || span > STAGE_BYTES || !pays {
+                    break;
+                }
+                (end, wanted) = (run.offset + run.len, wanted + run.len);
+                group.push(*run);
+                runs.next();
+            }
+            let (got, outcome) = match group.as_slice() {
+                [run] => self.read_run(*run, self.done + moved),
+                group => self.read_group(group, end, self.done + moved, &mut stage_memory),
+            };
+            moved += got;
+            if got < wanted || outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+
+    /// Reads all from the first run to `end`, and takes out what is wanted.
+    fn read_group(
+        &self,
+        group: &[FileRun],
+        end: u64,
+        to: u64,
+        memory: &mut Option<Scratch>,
+    ) -> (u64, Result<()>) {
+        let start = group[0].offset;
+        if memory.is_none() {
+            match stage(STAGE_BYTES) {
+                Ok(made) => *memory = Some(made),
+                Err(error) => return (0, Err(error)),
+            }
+        }
+        let Some(stage) = memory else {
+            return (0, Err(no_memory()));
+        };
+        let whole = Packed::new(stage.mem(), (end - start) as usize);
+        let (got, outcome) = match self.disk.read_at(start, whole) {
+            Ok(got) => (got, Ok(())),
+            Err(failed) => (failed.done, Err(failed.error.into())),
+        };
+        let mut moved = 0;
+        for run in group {
+            let at = run.offset - start;
+            let there = got.saturating_sub(at).min(run.len);
+            let piece = Packed::new(stage.mem().offset(at as isize), there as usize);
+            self.data.unpack_from(to + moved, piece);
+            moved += there;
+            if there < run.len {
+                break;
+            }
+        }
+        (moved, outcome)
+    }
+
+    /// Writes bytes that follow each other in the file.
+    fn write_straight(&self, len: u64) -> (u64, Result<()>) {
+        let at = self.map.offset_of(self.from + self.done);
+        self.write_run(FileRun { offset: at, len }, self.done, &mut None)
+    }
+
+    fn write_run(
+        &self,
+        run: FileRun,
+        from: u64,
+        memory: &mut Option<Scratch>,
+    ) -> (u64, Result<()>) {
+        let write = |offset, bytes: Packed| match self.disk.write_at(offset, bytes) {
+            Ok(()) => (bytes.len() as u64, Ok(())),
+            Err(failed) => (failed.done, Err(failed.error.into())),
+        };
+        if self.data.layout.is_none() {
+            let bytes = Packed::new(self.data.mem.offset(from as isize), run.len as usize);
+            return write(run.offset, bytes);
+        }
+        if memory
+            .as_ref()
+            .is_none_or(|stage| (stage.len() as u64) < run.len.min(STAGE_BYTES))
+        {
+            match stage(run.len) {
+                Ok(made) => *memory = Some(made),
+                Err(error) => return (0, Err(error)),
+            }
+        }
+        let Some(stage) = memory else {
+            return (0, Err(no_memory()));
+        };
+        let mut moved = 0;
+        while moved < run.len {
+            let piece = (run.len - moved).min(stage.len() as u64);
+            let packed = Packed::new(stage.mem(), piece as usize);
+            self.data.pack_to(from + moved, packed);
+            let (done, outcome) = write(run.offset + moved, packed);
+            moved += done;
+            if outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+
+    /// Writes runs with gaps between them, each with a call of its own.
+    fn write_runs(&self, len: u64) -> (u64, Result<()>) {
+        let (mut moved, mut memory) = (0, None);
+        for run in self.map.runs(self.from + self.done, len) {
+            let (done, outcome) = self.write_run(run, self.done + moved, &mut memory);
+            moved += done;
+            if outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+}
+
+/// Memory for packed bytes.
+fn stage(len: u64) -> Result<Scratch> {
+    Scratch::new(len.min(STAGE_BYTES) as usize).ok_or_else(no_memory)
+}
+
+#[cold]
+fn no_memory() -> Error {
+    Error::new(Class::NoMem, "no memory is left for an access to a file")
+}
