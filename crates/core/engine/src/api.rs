@@ -194,6 +194,13 @@ pub enum Error {
         /// Cause in words.
         what: &'static str,
     },
+    /// The communicator was revoked by a member.
+    Revoked,
+    /// A possible sender of a receive from any source is lost, and nobody has acknowledged that.
+    Pending {
+        /// Which process.
+        peer: Peer,
+    },
     /// The memory that a peer named for a message cannot be used: it was freed, or is a device's.
     PeerMemory {
         /// Owner of the memory.

@@ -102,6 +102,9 @@ impl<R: Transport> Engine<R> {
                 "the destination is not a process of this job",
             ));
         }
+        if self.core.peers.any_lost() {
+            self.core.check_context(context)?;
+        }
         let event = Event {
             len: data.len,
             site: 0,
@@ -246,6 +249,9 @@ impl<R: Transport> Engine<R> {
             kind: EventKind::Recv,
             datatype: 0,
         };
+        if self.core.peers.any_lost() {
+            self.core.check_context(pattern.context)?;
+        }
         self.core.note_call(event, origin);
         let fresh = NewOperation {
             side: OpSide::Recv,
@@ -278,6 +284,9 @@ impl<R: Transport> Engine<R> {
             state: OpState::Posted,
             ..fresh
         })?;
+        if self.core.peers.any_lost() && self.suspend_if_lost(index) {
+            return Ok(StartOutcome::Pending(self.core.requests.name(index)));
+        }
         self.core.matcher.post(&pattern, index);
         self.core.probe_windows_for(index);
         Ok(StartOutcome::Pending(self.core.requests.name(index)))
@@ -288,6 +297,7 @@ impl<R: Transport> Engine<R> {
     /// # Errors
     /// `Peer` when the only possible sender is gone.
     pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        self.core.check_context(pattern.context)?;
         if let Some(item) = self.core.matcher.find(&pattern) {
             return Ok(Some(self.core.probe_status(item)));
         }
@@ -297,7 +307,7 @@ impl<R: Transport> Engine<R> {
 
     fn check_sender(&self, pattern: &Pattern) -> Result<(), Error> {
         let Some(source) = pattern.source else {
-            return Ok(());
+            return self.core.check_any_source(pattern.context);
         };
         match self.core.peer_index(source.peer) {
             Some(peer_index) if self.core.peers[peer_index as usize].gone => {
@@ -312,6 +322,7 @@ impl<R: Transport> Engine<R> {
     /// # Errors
     /// As for `probe`.
     pub fn mprobe(&mut self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        self.core.check_context(pattern.context)?;
         if let Some(item) = self.core.matcher.find(&pattern) {
             let status = self.core.probe_status(item);
             self.core.matcher.drop_kept(item);
@@ -363,6 +374,11 @@ impl<R: Transport> Engine<R> {
     /// `Misuse` for a stale request.
     pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
         let index = self.find(request)?;
+        if let Some(Error::Pending { .. }) = self.core.requests.peek(index).error {
+            let operation = self.core.requests.at(index);
+            operation.cancelled = true;
+            operation.error = None;
+        }
         if self.core.requests.peek(index).state == OpState::Posted && self.withdraw_posted(index) {
             let operation = self.core.requests.at(index);
             operation.cancelled = true;
@@ -448,7 +464,10 @@ impl<R: Transport> Engine<R> {
             return Ok(None);
         }
         let status = self.core.requests.status(index);
-        self.core.requests.close(index);
+        // A receive that waits for an acknowledgement keeps its name.
+        if !matches!(status.error, Some(Error::Pending { .. })) {
+            self.core.requests.close(index);
+        }
         Ok(Some(status))
     }
 

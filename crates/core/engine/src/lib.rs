@@ -11,6 +11,7 @@ mod copy;
 mod core;
 pub mod engine;
 pub mod fast;
+pub mod faults;
 mod key_map;
 pub mod limits;
 mod matching;

@@ -89,6 +89,13 @@ pub const RECV_CHANNELS: usize = 8;
 /// enough that waiting code gets its turn.
 pub const POLL_BUDGET: u32 = 32;
 
+/// Polls for what a dead peer sent before its death: more than its inbox holds, and not for ever
+/// where others go on sending.
+pub const LAST_POLLS: u32 = 4096;
+
+/// Contexts that one packet may revoke: more than a communicator has.
+pub const REVOKED_CONTEXTS_MAX: u32 = 16;
+
 /// Packets taken in one poll by who shares the engine with other threads: they wait while it holds
 /// the engine.
 pub const SHARED_POLL_BUDGET: u32 = 4;

@@ -268,7 +268,7 @@ pub(crate) fn need_of(header: &PacketHeader) -> Option<WakeReason> {
         // Its receiver is there, and goes on alone.
         Rtr if header.flags & FLAG_UNCALLED != 0 => Some(WakeReason::Look),
         Rts | EagerSync | Cts | Data | Credit | Blocked | Probe | ProbeHit | ProbeMiss | Pull
-        | Rtr | RtrFin => Some(WakeReason::Answer),
+        | Rtr | RtrFin | Revoked => Some(WakeReason::Answer),
         // Packets are to be asked for, or the sender is to be told that all is there.
         EarlyFin if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(WakeReason::Answer),
         Eager | Fin | EarlyFin => Some(WakeReason::Look),

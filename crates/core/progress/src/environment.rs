@@ -129,6 +129,17 @@ pub trait Environment: WaitObserver + Send + Sync {
     /// Returns how patient a waiter may be at the moment.
     fn spin_budget(&self) -> SpinBudget;
 
+    /// Returns a number that changes when a process of the job dies and the job goes on. Asked
+    /// before a thread sleeps.
+    fn deaths(&self) -> u32 {
+        0
+    }
+
+    /// Returns all processes of the job that have died.
+    fn dead(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
     /// Lets another runnable thread have this core.
     fn yield_core(&self) -> YieldOutcome {
         let begun = Instant::now();

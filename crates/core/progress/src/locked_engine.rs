@@ -62,6 +62,7 @@ use garonne_engine::api::{
     StartOutcome, Status,
 };
 use garonne_engine::engine::Engine;
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::fast::send_channel::SendChannel;
@@ -115,6 +116,8 @@ pub struct LockedEngine<R, S> {
     unused_polls: AtomicU32,
     /// Polls of test calls that brought nothing, where there are several shards.
     unused_tests: AtomicU32,
+    /// Deaths that the engine was told of ([`Environment::deaths`]).
+    deaths_seen: AtomicU32,
     /// Links to the rank's other shards, if there are several.
     shard_links: OnceLock<ShardLinks<R, S>>,
 }
@@ -149,6 +152,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
             trace_switch: TraceSwitch::default(),
             unused_polls: AtomicU32::new(0),
             unused_tests: AtomicU32::new(0),
+            deaths_seen: AtomicU32::new(0),
             shard_links: OnceLock::new(),
         }
     }
@@ -417,6 +421,25 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.waiters.notified_count()
     }
 
+    /// Tells the engine of processes that have died since this was last called. Returns whether
+    /// there are any.
+    #[inline]
+    fn look_for_deaths(&self) -> bool {
+        let deaths = self.surroundings.deaths();
+        deaths != self.deaths_seen.load(Ordering::Relaxed) && self.take_deaths(deaths)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_deaths(&self, deaths: u32) -> bool {
+        let dead = self.surroundings.dead();
+        self.with(|shard| dead.iter().for_each(|peer| shard.peer_died(*peer)));
+        // Afterwards: another thread that looks meanwhile does it once more, which changes nothing.
+        self.deaths_seen.store(deaths, Ordering::Relaxed);
+        self.wake();
+        true
+    }
+
     /// Calls `f` on the engine, for inspection.
     pub fn inspect<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
         self.with(f)
@@ -444,6 +467,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
         self.progress();
+        self.look_for_deaths();
         let found = self.with(|shard| shard.probe(pattern))?;
         if found.is_none() {
             self.note_unused_test();
@@ -453,6 +477,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
         self.progress();
+        self.look_for_deaths();
         let found = self.with(|shard| shard.mprobe(pattern))?;
         if found.is_none() {
             self.note_unused_test();
@@ -572,7 +597,10 @@ impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<
     }
 
     fn progress_for_test(&self) -> bool {
-        self.progress() || (self.yield_core(0) && self.progress()) || self.note_unused_test()
+        self.progress()
+            || (self.yield_core(0) && self.progress())
+            || self.look_for_deaths()
+            || self.note_unused_test()
     }
 
     #[inline]
@@ -669,12 +697,37 @@ impl<R: Transport + std::marker::Send, S: Environment> CommunicatorSupport for L
     }
 
     fn forget_contexts(&self, contexts: Range<ContextId>) {
-        self.with(|shard| shard.forget(&contexts));
+        self.with(|shard| {
+            shard.forget(&contexts);
+            shard.forget_faults(&contexts);
+        });
     }
 
     fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
         self.with(|shard| shard.set_priority(contexts, priority));
         Ok(())
+    }
+
+    fn watch_context(&self, contexts: Range<ContextId>, members: Arc<dyn ContextMembers>) {
+        self.with(|shard| shard.watch_context(contexts, members));
+    }
+
+    fn revoke_contexts(
+        &self,
+        contexts: Range<ContextId>,
+        members: &dyn ContextMembers,
+    ) -> Result<(), Error> {
+        self.with(|shard| shard.revoke_contexts(contexts, members));
+        Ok(())
+    }
+
+    fn is_revoked(&self, first: ContextId) -> bool {
+        self.lock_engine().is_revoked(first)
+    }
+
+    fn acknowledge_losses(&self, first: ContextId) {
+        self.look_for_deaths();
+        self.with(|shard| shard.acknowledge_losses(first));
     }
 
     fn contexts_in_use(&self) -> ContextsInUse {

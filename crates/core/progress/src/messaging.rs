@@ -12,6 +12,7 @@ use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs,
     StartOutcome, Status, without_shard,
 };
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::limits::SHORT_GENERATION_BITS;
@@ -519,6 +520,31 @@ pub trait CommunicatorSupport {
     fn prioritise(&self, _contexts: Range<ContextId>, _priority: Priority) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Names the members of a communicator and its contexts, where the job survives deaths: see
+    /// [`garonne_engine::faults`].
+    fn watch_context(&self, _contexts: Range<ContextId>, _members: Arc<dyn ContextMembers>) {}
+
+    /// Ends all operations in these contexts, here and on all members, and refuses others.
+    ///
+    /// # Errors
+    /// `Misuse` where that is not possible.
+    fn revoke_contexts(
+        &self,
+        _contexts: Range<ContextId>,
+        _members: &dyn ContextMembers,
+    ) -> Result<(), Error> {
+        Err(Error::Misuse("this rank cannot revoke communicators"))
+    }
+
+    /// Returns whether a communicator is revoked, by its first context.
+    fn is_revoked(&self, _first: ContextId) -> bool {
+        false
+    }
+
+    /// All losses of the communicator's members that are known here are acknowledged: its receives
+    /// from any source go on.
+    fn acknowledge_losses(&self, _first: ContextId) {}
 
     /// The contexts in which operations are alive.
     fn contexts_in_use(&self) -> ContextsInUse {

@@ -22,6 +22,7 @@ use garonne_engine::api::{
     StartOutcome, Status, in_shard, shard_of, without_shard,
 };
 use garonne_engine::engine::Engine;
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
@@ -580,6 +581,32 @@ where
     fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
         self.engine_of(contexts.start)?
             .prioritise(contexts, priority)
+    }
+
+    fn watch_context(&self, contexts: Range<ContextId>, members: Arc<dyn ContextMembers>) {
+        if let Ok(host) = self.engine_of(contexts.start) {
+            host.watch_context(contexts, members);
+        }
+    }
+
+    fn revoke_contexts(
+        &self,
+        contexts: Range<ContextId>,
+        members: &dyn ContextMembers,
+    ) -> Result<(), Error> {
+        self.engine_of(contexts.start)?
+            .revoke_contexts(contexts, members)
+    }
+
+    fn is_revoked(&self, first: ContextId) -> bool {
+        self.known(shard_of(first))
+            .is_some_and(|host| host.is_revoked(first))
+    }
+
+    fn acknowledge_losses(&self, first: ContextId) {
+        if let Some(host) = self.known(shard_of(first)) {
+            host.acknowledge_losses(first);
+        }
     }
 
     fn contexts_in_use(&self) -> ContextsInUse {

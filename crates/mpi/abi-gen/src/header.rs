@@ -89,6 +89,8 @@ pub struct Interface {
 /// Returns the conformance page: numbers of functions per chapter and interface, and names of
 /// missing ones. The first interface is the standard ABI.
 pub fn conformance(functions: &[Function], interfaces: &[Interface]) -> String {
+    let of_standard = functions.iter().filter(|f| !f.is_beyond_the_standard());
+    let functions = &of_standard.cloned().collect::<Vec<_>>();
     let done = functions.iter().filter(|f| f.implemented).count();
     let mut chapters: Vec<&str> = Vec::new();
     for f in functions {

@@ -149,7 +149,9 @@ const FORTRAN: &str = include_str!("../abi/fortran.txt");
 /// # Errors
 /// The file's name, with number and text of the line that does not parse.
 pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
-    fortran::routines(&functions()?, &parameters()?, FORTRAN)
+    let mut functions = functions()?;
+    functions.retain(|function| !function.is_beyond_the_standard());
+    fortran::routines(&functions, &parameters()?, FORTRAN)
 }
 
 /// Returns the interfaces by which programs reach MPI, with the functions that each has.

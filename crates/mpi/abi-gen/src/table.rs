@@ -23,6 +23,13 @@ pub struct Function {
     pub prototype: String,
 }
 
+impl Function {
+    /// Returns whether MPI 5.0 does not have it.
+    pub fn is_beyond_the_standard(&self) -> bool {
+        self.module == "faults"
+    }
+}
+
 /// A parameter of a [`Function`].
 #[derive(Debug, Clone)]
 pub struct Param {

@@ -146,6 +146,12 @@ impl Buf {
 }
 
 impl<T: Copy> Ptr<T> {
+    /// Returns the place as one that the program keeps until a request is complete, as the standard
+    /// has it do.
+    pub fn kept(self) -> Buf {
+        Buf(self.0.cast())
+    }
+
     /// Returns whether the program passed null, for example `MPI_STATUS_IGNORE`.
     pub fn is_null(self) -> bool {
         self.0.is_null()

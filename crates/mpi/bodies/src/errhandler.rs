@@ -244,6 +244,8 @@ fn explain_code(class: Class) -> Option<&'static str> {
         Class::Truncate => "G0107",
         Class::Op => "G0111",
         Class::NoMem => "G0304",
+        Class::Revoked => "G0116",
+        Class::ProcFailed | Class::ProcFailedPending => "G0117",
         Class::Other | Class::Intern | Class::ProcAborted | Class::Unknown | Class::InStatus => {
             return None;
         }

@@ -47,6 +47,7 @@ pub mod entry;
 mod env;
 mod errhandler;
 mod fast_path;
+mod faults;
 mod file;
 mod foreign_handles;
 mod generalized_request;

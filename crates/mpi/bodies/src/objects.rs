@@ -289,6 +289,23 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     Ok(handle)
 }
 
+/// Returns a handle whose communicator is not there yet. Until then it names the one that it is
+/// made from.
+pub(crate) fn reserve_comm(parent: &Comm) -> Result<MPI_Comm> {
+    publish(comms(), parent.clone())
+}
+
+/// Puts the communicator behind a handle of [`reserve_comm`].
+pub(crate) fn fill_comm(handle: MPI_Comm, comm: Comm) {
+    if comms().withdraw(handle).is_none() {
+        // The program has freed it.
+        return;
+    }
+    comm.set_handle(Handle::word(handle));
+    comm_contexts::add(handle, &comm);
+    comms().fill(handle, comm);
+}
+
 /// The handle of a datatype as the program shall see it: the code of a predefined one, else a new
 /// handle.
 pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {

@@ -105,9 +105,11 @@ pub(crate) fn record(call: CallId, site: u64, error: &Error) -> c_int {
         site,
         error: error.clone(),
     };
-    // Programs compare these two codes as they are.
+    // Programs compare these codes as they are.
     match error.class {
-        Class::Pending => return class,
+        Class::Pending | Class::ProcFailed | Class::ProcFailedPending | Class::Revoked => {
+            return class;
+        }
         Class::InStatus => {
             ring.in_status = Some(failure);
             return class;

@@ -201,8 +201,21 @@ fn resolve_non_null(handle: MPI_Request) -> Result<ResolvedRequest> {
     }
 }
 
+/// Returns whether the request of an outcome goes on: a receive that waits until the death of a
+/// possible sender is acknowledged.
+fn is_pending(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(error) if error.class == Class::ProcFailedPending)
+}
+
 /// Forgets a request whose outcome was taken.
-fn release_completed(place: Ptr<MPI_Request>) -> Result<()> {
+fn release_completed(place: Ptr<MPI_Request>, outcome: &Outcome) -> Result<()> {
+    if is_pending(outcome) {
+        return Ok(());
+    }
+    release(place)
+}
+
+fn release(place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
     if light_request::is_light(handle) {
         // Its slot went with the outcome.
@@ -255,7 +268,7 @@ fn wait_general<S: StatusLayout>(place: Ptr<MPI_Request>, status: Ptr<S>) -> Res
     };
     let outcome = found.reported(request::wait(request));
     let comm = error_comm(request, &outcome);
-    release_completed(place)?;
+    release_completed(place, &outcome)?;
     report_outcome(outcome, comm, status)
 }
 
@@ -281,7 +294,7 @@ pub(crate) fn test<S: StatusLayout>(
     let outcome = found.reported(outcome);
     let comm = error_comm(request, &outcome);
     flag.set(1)?;
-    release_completed(place)?;
+    release_completed(place, &outcome)?;
     report_outcome(outcome, comm, status)
 }
 
@@ -350,6 +363,8 @@ struct CompletionReport<S> {
     statuses: Ptr<S>,
     /// Index of the request of each outcome.
     indices: SmallVec<[usize; 16]>,
+    /// Requests that go on although they are reported.
+    pending: Vec<usize>,
     failed: Option<(Error, Option<Comm>)>,
     /// The first error in writing results to the program's arrays.
     write_error: Option<CallError>,
@@ -361,6 +376,7 @@ impl<S: StatusLayout> CompletionReport<S> {
             call,
             statuses,
             indices: SmallVec::new(),
+            pending: Vec::new(),
             failed: None,
             write_error: None,
         }
@@ -378,6 +394,9 @@ impl<S: StatusLayout> CompletionReport<S> {
         };
         status.set_error(code);
         self.statuses.element(at).set_if(status);
+        if is_pending(&outcome) {
+            self.pending.push(index);
+        }
         if let Err(error) = outcome
             && self.failed.is_none()
         {
@@ -391,7 +410,8 @@ impl<S: StatusLayout> CompletionReport<S> {
     fn finish(mut self, list: &RequestList) -> Result<SmallVec<[usize; 16]>> {
         for &index in &self.indices {
             if list.at(index).is_some()
-                && let Err(fault) = release_completed(list.array_of_requests.element(index))
+                && !self.pending.contains(&index)
+                && let Err(fault) = release(list.array_of_requests.element(index))
             {
                 self.write_error.get_or_insert(fault);
             }
@@ -538,7 +558,7 @@ fn return_one<S: StatusLayout>(
         .at(at)
         .and_then(|request| error_comm(request, &outcome));
     index.set(at as c_int)?;
-    release_completed(list.array_of_requests.element(at))?;
+    release_completed(list.array_of_requests.element(at), &outcome)?;
     report_outcome(outcome, comm, status)
 }
 

@@ -5,13 +5,14 @@ use crate::rank_context::RankContext;
 use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls};
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
+use garonne_job::agreement;
 use garonne_job::layout::RankState;
 use garonne_job::wait_report::PollSlot;
 use garonne_links::agent_discovery::ProgramPosition;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
-use garonne_mpi::process::{ProcessConfig, ThreadLevel};
+use garonne_mpi::process::{self, FaultDetector, ProcessConfig, ThreadLevel};
 use garonne_progress::messaging::Messaging;
 use garonne_progress::world_connector::WorldConnector;
 use garonne_rank::client::AgentClient;
@@ -186,6 +187,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         });
     }
     if let Some(client) = rank.client.clone() {
+        config.faults = Some(Arc::new(AgentDetector(client.clone())));
         config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
     }
     Ok(ProcessConfig {
@@ -206,6 +208,54 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         connector,
         ..config
     })
+}
+
+/// The agent as detector of deaths.
+struct AgentDetector(Arc<AgentClient>);
+
+impl AgentDetector {
+    fn key(&self, key: &process::AgreementKey) -> agreement::AgreementKey {
+        agreement::AgreementKey {
+            epoch: self.0.world().epoch,
+            context: key.context,
+            first: key.first,
+            number: key.number,
+        }
+    }
+}
+
+impl FaultDetector for AgentDetector {
+    fn survives(&self) -> bool {
+        self.0.survives()
+    }
+
+    fn dead(&self) -> Vec<Peer> {
+        match self.0.deaths() {
+            0 => Vec::new(),
+            _ => self.0.dead(),
+        }
+    }
+
+    fn contribute(&self, given: process::Contribution) -> std::result::Result<(), String> {
+        let given = agreement::Contribution {
+            key: self.key(&given.key),
+            members: given.members,
+            acknowledged: given.acknowledged,
+            flags: given.flags,
+            number: given.number,
+        };
+        self.0.agree(given).map_err(|error| error.to_string())
+    }
+
+    fn take_decision(&self, key: &process::AgreementKey) -> Option<process::Decision> {
+        let decision = self.0.take_decision(&self.key(key))?;
+        Some(process::Decision {
+            dead: decision.dead,
+            acknowledged: decision.acknowledged,
+            flags: decision.flags,
+            number: decision.number,
+        })
+    }
 }
 
 /// Returns the rank's connections to other worlds; `None`: it can have none.

@@ -72,6 +72,9 @@ pub enum Class {
     Session = 60,
     Errhandler = 61,
     AbiVersion = 62,
+    ProcFailed = 101,
+    ProcFailedPending = 102,
+    Revoked = 103,
 }
 
 impl TryFrom<i32> for Class {
@@ -87,14 +90,24 @@ impl TryFrom<i32> for Class {
 }
 
 impl Class {
+    fn entry(self) -> &'static (Class, &'static str, &'static str) {
+        let number = self as usize;
+        // Those beyond the standard lie behind the others.
+        let place = match number.checked_sub(BEYOND_FROM) {
+            Some(beyond) => STANDARD + beyond,
+            None => number,
+        };
+        &TEXTS[place]
+    }
+
     /// The standard's name (`MPI_ERR_TRUNCATE`).
     pub fn name(self) -> &'static str {
-        TEXTS[self as usize].1
+        self.entry().1
     }
 
     /// One sentence on what the class means.
     pub fn text(self) -> &'static str {
-        TEXTS[self as usize].2
+        self.entry().2
     }
 }
 
@@ -147,8 +160,13 @@ impl std::error::Error for Error {}
 /// Shorthand of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Classes of the standard.
+const STANDARD: usize = 63;
+/// Number of the first class beyond it.
+const BEYOND_FROM: usize = Class::ProcFailed as usize;
+
 /// Every class with its name and meaning, in the order of the numbers.
-const TEXTS: [(Class, &str, &str); 63] = [
+const TEXTS: [(Class, &str, &str); STANDARD + 3] = [
     (Class::Success, "MPI_SUCCESS", "no error"),
     (Class::Buffer, "MPI_ERR_BUFFER", "invalid buffer pointer"),
     (Class::Count, "MPI_ERR_COUNT", "invalid count"),
@@ -304,6 +322,21 @@ const TEXTS: [(Class, &str, &str); 63] = [
         "MPI_ERR_ABI",
         "the library does not support this ABI",
     ),
+    (
+        Class::ProcFailed,
+        "MPIX_ERR_PROC_FAILED",
+        "a process that the call needs has died",
+    ),
+    (
+        Class::ProcFailedPending,
+        "MPIX_ERR_PROC_FAILED_PENDING",
+        "a possible sender has died, and the receive is still open",
+    ),
+    (
+        Class::Revoked,
+        "MPIX_ERR_REVOKED",
+        "the communicator was revoked",
+    ),
 ];
 
 #[cfg(test)]
@@ -312,8 +345,11 @@ mod tests {
 
     #[test]
     fn the_table_of_texts_is_in_the_order_of_the_numbers() {
-        for (index, (class, name, _)) in TEXTS.iter().enumerate() {
+        for (index, (class, name, _)) in TEXTS[..STANDARD].iter().enumerate() {
             assert_eq!(*class as usize, index, "{name}");
+        }
+        for (class, name, _) in &TEXTS {
+            assert_eq!(class.name(), *name);
         }
     }
 }

@@ -81,6 +81,62 @@ pub struct ProcessConfig {
     pub connector: Option<Arc<dyn WorldConnector>>,
     /// The error handler that the predefined communicators have at first.
     pub initial_errhandler: Errhandler,
+    /// Detector of deaths; `None`: nobody tells.
+    pub faults: Option<Arc<dyn FaultDetector>>,
+}
+
+/// Name of an agreement: first context of the communicator, its first member, and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgreementKey {
+    /// First context of the communicator.
+    pub context: u32,
+    /// Its first member.
+    pub first: api::Peer,
+    /// Number of the agreement on it.
+    pub number: u32,
+}
+
+/// What a member brings to an agreement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contribution {
+    /// Name of the agreement.
+    pub key: AgreementKey,
+    /// Members, in order.
+    pub members: Vec<api::Peer>,
+    /// Dead members that this one has acknowledged.
+    pub acknowledged: Vec<api::Peer>,
+    /// Bits of which the conjunction is decided.
+    pub flags: u32,
+    /// Number of which the greatest is decided.
+    pub number: u32,
+}
+
+/// What was decided, alike for all members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Dead members, in order.
+    pub dead: Vec<api::Peer>,
+    /// Whether all members have acknowledged these deaths.
+    pub acknowledged: bool,
+    /// Conjunction of bits.
+    pub flags: u32,
+    /// Greatest number.
+    pub number: u32,
+}
+
+/// Tells of the deaths of processes, and decides what the members of a communicator agree on.
+pub trait FaultDetector: Send + Sync {
+    /// Returns whether the job survives the deaths of its processes.
+    fn survives(&self) -> bool;
+    /// Returns the processes that have died.
+    fn dead(&self) -> Vec<api::Peer>;
+    /// Brings what this process gives to an agreement.
+    ///
+    /// # Errors
+    /// Nobody hears it: why.
+    fn contribute(&self, given: Contribution) -> Result<(), String>;
+    /// Takes the decision of an agreement, once it is there.
+    fn take_decision(&self, key: &AgreementKey) -> Option<Decision>;
 }
 
 impl ProcessConfig {
@@ -103,6 +159,7 @@ impl ProcessConfig {
             segments: Arc::default(),
             connector: None,
             initial_errhandler: Errhandler::Fatal,
+            faults: None,
         }
     }
 }
@@ -161,6 +218,8 @@ pub struct Process {
     life: Mutex<LifeCycle>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
+    /// The job survives deaths.
+    survives: bool,
     /// Requests freed while active: kept so that their communicators and engine slots live until
     /// they are over.
     retired: Mutex<RetiredRequests>,
@@ -256,6 +315,10 @@ impl Process {
     /// A rank whose engine is up. Nothing is initialised in the sense of MPI yet.
     pub fn new(config: ProcessConfig) -> Arc<Self> {
         Arc::new(Self {
+            survives: config
+                .faults
+                .as_ref()
+                .is_some_and(|faults| faults.survives()),
             host: config.host.clone(),
             config,
             keyvals: Keyvals::default(),
@@ -425,6 +488,11 @@ impl Process {
         Info::from_pairs(self.config.env.iter().cloned())
     }
 
+    /// Returns whether the job survives the deaths of its processes.
+    pub(crate) fn survives(&self) -> bool {
+        self.survives
+    }
+
     /// `MPI_Abort`: ends the job with `code`.
     pub fn abort(&self, code: i32, message: &str) -> ! {
         self.host.abort(code, message)
@@ -468,8 +536,20 @@ impl Process {
             }
             api::Error::Misuse(what) => Error::new(Class::Other, what),
             api::Error::Peer { peer, what } => {
-                Error::new(Class::ProcAborted, format!("process {peer}: {what}"))
+                let class = match self.survives() {
+                    true => Class::ProcFailed,
+                    false => Class::ProcAborted,
+                };
+                Error::new(class, format!("process {peer}: {what}"))
             }
+            api::Error::Revoked => Error::new(
+                Class::Revoked,
+                "a member has revoked it",
+            ),
+            api::Error::Pending { peer } => Error::new(
+                Class::ProcFailedPending,
+                format!("process {peer}, a possible sender, is dead, which the program has not acknowledged"),
+            ),
             api::Error::PeerMemory { peer } => Error::new(
                 Class::Buffer,
                 format!(

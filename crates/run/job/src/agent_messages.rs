@@ -28,6 +28,7 @@ use self::relay_routes::{
     put_relay_route, put_rendezvous_point, put_reverse_connect, read_relay_route,
     read_rendezvous_point, read_reverse_connect,
 };
+use crate::agreement::{Contribution, Decision};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -120,6 +121,10 @@ pub enum AgentCommand {
     DrainResult(u32, String),
     /// Answer of that node to a query, for the tool that asked at the receiver.
     QueryResult(u32, QueryId, Vec<u8>),
+    /// These ranks have died, and the job goes on.
+    RanksDied(Vec<u32>),
+    /// An agreement is decided.
+    Decided(Decision),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -180,6 +185,11 @@ pub enum AgentReport {
     Query(u32, Query),
     /// Answer of this host to a query.
     QueryResult(QueryId, Vec<u8>),
+    /// This rank has died, with this exit code, and the job goes on; its last words, and the line
+    /// that says what happened.
+    RankDied(u32, i32, String, String),
+    /// Contribution of this rank to an agreement.
+    Agree(u32, Contribution),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -315,6 +325,8 @@ impl AgentCommand {
             | AgentCommand::DisabledNetworks(_)
             | AgentCommand::NewAddresses(_)
             | AgentCommand::ReportAddresses(_)
+            | AgentCommand::RanksDied(_)
+            | AgentCommand::Decided(_)
             | AgentCommand::Query(..) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             AgentCommand::Job(_)
@@ -351,6 +363,11 @@ impl AgentCommand {
                 MessageWriter::new(308),
                 ranks.iter().map(|rank| rank.to_le_bytes()),
             ),
+            AgentCommand::RanksDied(ranks) => put_numbers(
+                MessageWriter::new(348),
+                ranks.iter().map(|rank| rank.to_le_bytes()),
+            ),
+            AgentCommand::Decided(decision) => decision.put(MessageWriter::new(349)),
             AgentCommand::Ping => MessageWriter::new(309),
             AgentCommand::ReverseConnect(call) => {
                 put_reverse_connect(MessageWriter::new(310), call)
@@ -412,6 +429,8 @@ impl AgentCommand {
             307 => AgentCommand::Input(r.bytes()?.to_vec()),
             308 => AgentCommand::Ended(ranks(&mut r)?),
             309 => AgentCommand::Ping,
+            348 => AgentCommand::RanksDied(ranks(&mut r)?),
+            349 => AgentCommand::Decided(Decision::read(&mut r)?),
             310 => AgentCommand::ReverseConnect(read_reverse_connect(&mut r)?),
             311 => {
                 let count = count(&mut r, 6, limits::DRAINED_MAX)?;
@@ -477,6 +496,14 @@ impl AgentReport {
             AgentReport::Print(line) => MessageWriter::new(326).bytes(line.as_bytes()),
             AgentReport::Unbound(what) => MessageWriter::new(346).bytes(what.as_bytes()),
             AgentReport::RankExits(all) => put_rank_exits(MessageWriter::new(347), all),
+            AgentReport::RankDied(rank, code, report, line) => MessageWriter::new(350)
+                .raw(rank.to_le_bytes())
+                .raw(code.to_le_bytes())
+                .bytes(report.as_bytes())
+                .bytes(line.as_bytes()),
+            AgentReport::Agree(rank, given) => {
+                given.put(MessageWriter::new(351).raw(rank.to_le_bytes()))
+            }
             AgentReport::Done => MessageWriter::new(327),
             AgentReport::Ping => MessageWriter::new(328),
             AgentReport::ReverseConnect(call) => put_reverse_connect(MessageWriter::new(329), call),
@@ -537,6 +564,8 @@ impl AgentReport {
             346 => AgentReport::Unbound(r.text()?),
             347 => AgentReport::RankExits(read_rank_exits(&mut r)?),
             327 => AgentReport::Done,
+            350 => AgentReport::RankDied(r.u32()?, r.u32()? as i32, r.text()?, r.text()?),
+            351 => AgentReport::Agree(r.u32()?, Contribution::read(&mut r)?),
             328 => AgentReport::Ping,
             329 => AgentReport::ReverseConnect(read_reverse_connect(&mut r)?),
             330 => AgentReport::DisableNetwork(network(&mut r)?, r.raw()? != [0], r.u32()?),

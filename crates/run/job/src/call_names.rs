@@ -21,6 +21,6 @@ mod tests {
         assert_eq!(name(2), Some("MPI_Buffer_attach_c"));
         assert_eq!(name(u32::MAX), None);
         let all: Vec<_> = (1..).map_while(name).collect();
-        assert!(all.len() > 600 && all.iter().all(|name| name.starts_with("MPI_")));
+        assert!(all.len() > 600 && all.iter().all(|name| name.starts_with("MPI")));
     }
 }

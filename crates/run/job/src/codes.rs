@@ -91,6 +91,14 @@ codes! {
         "A receive got a message of other elements than it was made for: doubles sent, say, and 64-bit integers received. The bytes have moved as they are. Only found where types are checked (GARONNE_CHECK=types).",
         "The message shows both sides: rank, call, count, datatype, communicator, and the places in the program.",
         "Use the same type on both sides, or equal sequences of basic types. Elements of MPI_BYTE and MPI_PACKED agree with all.";
+    G0116: "communicator revoked",
+        "A member of the communicator has called MPIX_Comm_revoke, so all operations on it end, at all members.",
+        "The message names the communicator and the call.",
+        "Free it, and go on with the communicator that MPIX_Comm_shrink gives. MPIX_Comm_agree and MPIX_Comm_shrink still work on it.";
+    G0117: "a process of the communicator has died",
+        "The job survives the deaths of its ranks (--survive), and a call needed one that has died. A collective needs all members; a receive from any source needs those whose death the program has not acknowledged.",
+        "The message names the process; MPIX_Comm_get_failed names all that are dead.",
+        "Acknowledge deaths (MPIX_Comm_ack_failed), or revoke the communicator and go on with the one that MPIX_Comm_shrink gives. Programs that cannot go on run without --survive.";
     G0120: "MPI_Finalize waits for a message that nobody will receive",
         "A rank sent a message, freed the request of the send (or sent from a buffer), and waits in MPI_Finalize for the send to end. Its receiver has called MPI_Finalize or ended, so the send never will. The message is said once; the rank goes on waiting.",
         "The message names the send with its place, its size, tag and communicator, and what became of the receiver.",

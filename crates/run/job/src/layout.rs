@@ -32,7 +32,7 @@ pub use shard_block::{SentTotals, ShardBlock, counters, tally};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A
 /// library accepts exactly this one.
-pub const FORMAT: u32 = 12;
+pub const FORMAT: u32 = 13;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -57,6 +57,7 @@ mod header {
     pub const ENDING: usize = 80;
     pub const BOUND: usize = 84;
     pub const TRACE_WORD: usize = 88;
+    pub const FAULTS: usize = 92;
     pub const TRACE_UNTIL: usize = 96;
     pub const TRACE_OFFSET: usize = 104;
     pub const NODES: usize = 112;
@@ -81,6 +82,7 @@ mod card {
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
+    pub const DECISIONS: usize = 80;
     pub const WAIT_SEQ: usize = 128;
     pub const WAIT_CALL: usize = 132;
     pub const WAIT_PEER: usize = 136;
@@ -414,6 +416,11 @@ impl RankBlock {
         turns.store(turns.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// Number of decisions of agreements that the agent has sent to the rank.
+    pub fn decisions(&self) -> &AtomicU32 {
+        self.at.atomic_u32(card::DECISIONS)
+    }
+
     /// Process id as the rank itself sees it; 0 before it registered.
     pub fn pid(&self) -> u32 {
         // SYNC(card-pid): the rank stores it after its PID space.
@@ -616,6 +623,18 @@ impl RankBlock {
 pub fn ending(board: &Segment) -> &AtomicU32 {
     board.atomic_u32(header::ENDING)
 }
+
+/// What is known of a job's deaths: a set lowest bit says that the job survives them, the others
+/// count them.
+pub fn faults(board: &Segment) -> &AtomicU32 {
+    board.atomic_u32(header::FAULTS)
+}
+
+/// Bit of [`faults`] that says that the job survives the deaths of ranks.
+pub const SURVIVES: u32 = 1;
+
+/// What one death adds to [`faults`].
+pub const ONE_DEATH: u32 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ pub mod agent_checkin;
 pub mod agent_messages;
 pub mod agent_socket_name;
 pub mod agent_tree;
+pub mod agreement;
 pub mod bounded_read;
 pub mod call_names;
 pub mod codes;

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use garonne_tcp::Versions;
 use ipnet::IpNet;
 
+use crate::agreement::{Contribution, Decision};
 use crate::codes;
 use crate::crash_report::{self, CrashReport};
 use crate::error::{Error, Result};
@@ -160,6 +161,8 @@ pub enum ToAgent {
     /// A tool asks what the ranks of all other hosts show; answered with `QueryStarted`, and then
     /// with `QueryResult` for each that answers. Carries the agent's end of a private socket.
     Query(Query),
+    /// The rank's contribution to an agreement; answered with `Decided` when that is decided.
+    Agree(Contribution),
 }
 
 /// From the agent to a rank or tool.
@@ -216,6 +219,8 @@ pub enum ToRank {
         /// The host.
         node: u32,
     },
+    /// Answer to `Agree`, which may come at any time.
+    Decided(Decision),
 }
 
 /// Between launcher and agent.
@@ -419,6 +424,7 @@ impl ToAgent {
             }
             ToAgent::FlightRecorder => MessageWriter::new(16),
             ToAgent::Query(wish) => put_query(MessageWriter::new(13), *wish),
+            ToAgent::Agree(given) => given.put(MessageWriter::new(17)),
             ToAgent::ConnectionRefused { peer, code, text } => MessageWriter::new(14)
                 .raw(peer.to_le_bytes())
                 .bytes(code.as_bytes())
@@ -464,6 +470,7 @@ impl ToAgent {
             },
             13 => ToAgent::Query(query::read_query(&mut r)?),
             16 => ToAgent::FlightRecorder,
+            17 => ToAgent::Agree(Contribution::read(&mut r)?),
             14 => ToAgent::ConnectionRefused {
                 peer: r.u32()?,
                 code: r.text()?,
@@ -513,6 +520,7 @@ impl ToRank {
                 .raw(started_s.to_le_bytes()),
             ToRank::QueryStarted { node } => MessageWriter::new(108).raw(node.to_le_bytes()),
             ToRank::QueryResult { node } => MessageWriter::new(109).raw(node.to_le_bytes()),
+            ToRank::Decided(decision) => decision.put(MessageWriter::new(110)),
         }
         .0
     }
@@ -546,6 +554,7 @@ impl ToRank {
             },
             108 => ToRank::QueryStarted { node: r.u32()? },
             109 => ToRank::QueryResult { node: r.u32()? },
+            110 => ToRank::Decided(Decision::read(&mut r)?),
             _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)

@@ -11,6 +11,7 @@ pub mod ranks;
 pub mod record;
 pub mod shards;
 pub mod strategy;
+pub mod survive;
 pub mod transport_modules;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ pub use ranks::{
 pub use record::ENV_RECORD;
 pub use shards::ENV_SHARDS;
 pub use strategy::ENV_STRATEGY;
+pub use survive::ENV_SURVIVE;
 pub use transport_modules::ENV_TRANSPORT_MODULES;
 
 /// Names the file. The key itself is never in the environment.
@@ -44,7 +46,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 21] = [
+pub const SETTINGS: [(&str, &str, &str); 22] = [
     (
         ENV_ABI,
         "auto",
@@ -134,6 +136,11 @@ pub const SETTINGS: [(&str, &str, &str); 21] = [
         ENV_STRATEGY,
         "adaptive",
         "which messages leave together and in which order, and how large data are split: immediate, aggregate, hold, adaptive (garonne strategy), or a module's path",
+    ),
+    (
+        ENV_SURVIVE,
+        "0",
+        "1: the death of a rank ends nothing, and calls that need it return MPIX_ERR_PROC_FAILED (the same for all); also --survive",
     ),
     (
         ENV_TRANSPORT_MODULES,

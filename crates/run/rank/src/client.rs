@@ -8,6 +8,7 @@
 use garonne_sync::mutex::lock;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_sync::guarded_fd::GuardedFd;
@@ -16,6 +17,7 @@ use garonne_tcp::{Secret, Versions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
+use garonne_job::agreement::{AgreementKey, Contribution, Decision};
 use garonne_job::codes;
 use garonne_job::crash_report::CrashReport;
 use garonne_job::error::{Error, Result};
@@ -91,6 +93,15 @@ pub struct AgentClient {
     /// The launcher, if it is another than ours, until it was told that this rank needs it no more.
     exchange: Mutex<Option<Box<dyn LauncherExchange>>>,
     guard: sys::ForkGuard,
+    decisions: Mutex<Decisions>,
+}
+
+/// Decisions of agreements that the agent has sent and that nobody has taken yet.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// Number of decisions that were heard of.
+    counted: u32,
+    arrived: Vec<Decision>,
 }
 
 /// Listener and secret that a rank of a job on several hosts receives from its agent.
@@ -254,6 +265,7 @@ impl AgentClient {
             outward: Mutex::new(outward),
             exchange: Mutex::new(None),
             guard,
+            decisions: Mutex::default(),
         }))
     }
 
@@ -320,6 +332,7 @@ impl AgentClient {
     pub fn state_of(&self, rank: u32) -> RankState {
         match self.local.number(rank) {
             Some(_) => self.rank_block(rank).state(),
+            None if self.endpoint(rank).has_died() => RankState::Gone,
             None if self.endpoint(rank).has_ended() => RankState::Finalized,
             None => RankState::Absent,
         }
@@ -468,7 +481,75 @@ impl AgentClient {
     fn ask(&self, message: &ToAgent) -> Result<ToRank> {
         let control = self.control()?;
         send((&control, self.protocol), message)?;
-        receive(&control)
+        loop {
+            match receive(&control)? {
+                ToRank::Decided(decision) => lock(&self.decisions).arrived.push(decision),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Returns whether the job survives the deaths of ranks.
+    pub fn survives(&self) -> bool {
+        layout::faults(&self.world_memory).load(Ordering::Relaxed) & layout::SURVIVES != 0
+    }
+
+    /// Returns a number that changes when a rank dies.
+    pub fn deaths(&self) -> u32 {
+        // SYNC(faults): Acquire the states of ranks.
+        layout::faults(&self.world_memory).load(Ordering::Acquire) / layout::ONE_DEATH
+    }
+
+    /// Returns the ranks of the world that have died.
+    pub fn dead(&self) -> Vec<u32> {
+        let is_dead = |rank: &u32| self.state_of(*rank) == RankState::Gone;
+        (0..self.shape.size).filter(is_dead).collect()
+    }
+
+    /// Gives the agent what this rank brings to an agreement.
+    ///
+    /// # Errors
+    /// The agent cannot be told.
+    pub fn agree(&self, given: Contribution) -> Result<()> {
+        let message = ToAgent::Agree(given);
+        if message.encode().len() > limits::MESSAGE_BYTES_MAX {
+            let text = "the members of this communicator are too scattered to agree";
+            return Err(Error::resource(codes::G0304, text));
+        }
+        self.tell(&message)
+    }
+
+    /// Takes the decision of an agreement to which this rank has contributed, once it is there.
+    pub fn take_decision(&self, key: &AgreementKey) -> Option<Decision> {
+        self.read_decisions();
+        let mut decisions = lock(&self.decisions);
+        let place = decisions.arrived.iter().position(|one| one.key == *key)?;
+        Some(decisions.arrived.swap_remove(place))
+    }
+
+    fn read_decisions(&self) {
+        // SYNC(decisions): the agent counts a decision after it has sent it.
+        let counter = self.rank_block(self.rank);
+        let told = counter.decisions().load(Ordering::Acquire);
+        if lock(&self.decisions).counted == told || !self.is_owner() {
+            return;
+        }
+        // Whoever holds it asks the agent for something, and keeps decisions that come.
+        let Ok(control) = self.control.try_lock() else {
+            return;
+        };
+        let Some(socket) = control.get() else {
+            return;
+        };
+        while let Ok(message) = sys::recv(socket, RecvFlags::DONTWAIT) {
+            if message.bytes.is_empty() {
+                break;
+            }
+            if let Ok(ToRank::Decided(decision)) = decode(&message) {
+                lock(&self.decisions).arrived.push(decision);
+            }
+        }
+        lock(&self.decisions).counted = told;
     }
 
     /// Tells the agent that MPI_Finalize has completed: from now on this process may end as it

@@ -144,6 +144,15 @@ impl Environment for RankEnvironment {
         self.patience
     }
 
+    #[inline]
+    fn deaths(&self) -> u32 {
+        self.client().map_or(0, AgentClient::deaths)
+    }
+
+    fn dead(&self) -> Vec<Peer> {
+        self.client().map_or_else(Vec::new, AgentClient::dead)
+    }
+
     fn extended_yield(&self) -> Duration {
         match self.patience.spins {
             0 => limits::YIELDS_ON,

@@ -472,6 +472,12 @@ impl Transport for ShmTransport {
         })
     }
 
+    fn peer_lost(&mut self, peer: Peer) {
+        if self.node_peers.is_gone(peer) {
+            self.peer_gone(peer);
+        }
+    }
+
     fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
         self.tuners.end(token, worked);
     }

@@ -124,6 +124,11 @@ impl PeerTable {
         self.lost.push(peer);
     }
 
+    /// Has receives ask what is lost: a context is broken.
+    pub(crate) fn set_any_lost(&mut self) {
+        self.any_lost = true;
+    }
+
     /// Returns whether any peer is lost: who wants to receive must ask which.
     #[inline(always)]
     pub(crate) fn any_lost(&self) -> bool {

@@ -7,6 +7,7 @@
 use crate::api::{Error, Peer, TypeDigest, UnreachableCause};
 use crate::copy::copy_in_with;
 use crate::core::{Core, IncomingPayload};
+use crate::faults::ended_early;
 use crate::key_map::NONE;
 use crate::matching::unexpected::MessageInfo;
 use crate::observe::events::EventKind;
@@ -208,13 +209,14 @@ impl Core {
                 // A send that ended meanwhile (abandoned by an error) is no fault of the peer's.
                 if let Some(index) = self.requests.find(from_wire(finish.send)) {
                     let operation = self.requests.peek(index);
-                    if operation.side != OpSide::Send
-                        || operation.peer != meta.peer
-                        || operation.state != OpState::Active
-                    {
+                    if operation.side != OpSide::Send || operation.peer != meta.peer {
                         return None;
                     }
-                    self.end_operation(index, None);
+                    match operation.state {
+                        OpState::Active => self.end_operation(index, None),
+                        _ if ended_early(operation) => {}
+                        _ => return None,
+                    }
                 }
             }
             PacketKind::Rtr => self.on_rtr(
@@ -233,6 +235,7 @@ impl Core {
                 let written = EarlyFin::decode(&ControlPayload::copy(payload, len)?)?;
                 self.on_early_fin(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
             }
+            PacketKind::Revoked => self.on_revoked_context(header.context, header.source)?,
             PacketKind::Credit => self.on_credit(peer_index, header.context, header.source)?,
             PacketKind::Put
             | PacketKind::Get
@@ -319,6 +322,9 @@ impl Core {
         let fits = from
             .checked_add(len as u64)
             .is_some_and(|end| end <= operation.total.min(operation.data.len));
+        if operation.peer == peer && ended_early(operation) {
+            return Some(());
+        }
         if operation.side != OpSide::Recv
             || operation.peer != peer
             || operation.state != OpState::Active
@@ -350,6 +356,9 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
+        if operation.peer == peer && ended_early(operation) {
+            return Some(());
+        }
         if operation.side != OpSide::Send
             || operation.peer != peer
             || operation.state != OpState::Active

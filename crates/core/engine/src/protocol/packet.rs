@@ -64,6 +64,8 @@ pub enum PacketKind {
     GetData = 22,
     /// A part of the named access is over. `flags`: how; payload: old values of elements.
     AccessDone = 23,
+    /// A communicator is revoked: `context`, its first context.
+    Revoked = 24,
 }
 
 impl PacketKind {
@@ -95,6 +97,7 @@ impl PacketKind {
             21 => Atomic,
             22 => GetData,
             23 => AccessDone,
+            24 => Revoked,
             _ => return None,
         })
     }

@@ -5,6 +5,7 @@
 //! bulk operation per message, so that others get their turn. A receive whose data the sender may
 //! write ends when the transport says that nobody writes any more.
 
+use crate::faults::ended_early;
 use crate::api::{Error, Peer};
 use crate::core::Core;
 use crate::engine::Engine;
@@ -56,6 +57,9 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
+        if operation.peer == peer && ended_early(operation) {
+            return Some(());
+        }
         // Each time is answered, and a receiver has no second one.
         let again = operation.has(OpFlag::RtrReceived);
         if operation.side != OpSide::Send

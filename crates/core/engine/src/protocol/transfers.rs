@@ -144,6 +144,14 @@ impl PacketSends {
         }
     }
 
+    /// Takes a send out, wherever it is.
+    pub(crate) fn forget(&mut self, index: u32) {
+        self.queues.retain(|_, queue| {
+            queue.retain(|&other| other != index);
+            !queue.is_empty()
+        });
+    }
+
     /// Returns whether there are sends to `peer`.
     pub(crate) fn has(&self, peer: Peer) -> bool {
         self.queues.contains_key(&peer)

@@ -54,7 +54,7 @@ pub const REMOVED_ROUTINES: [&str; 10] = [
 
 /// Constants that only C has.
 fn is_for_c_alone(name: &str) -> bool {
-    name.starts_with("MPI_T_") || name.starts_with("MPI_F_")
+    name.starts_with("MPI_T_") || name.starts_with("MPI_F_") || name.starts_with("MPIX_")
 }
 
 /// A constant as Fortran has it.

@@ -181,7 +181,9 @@ pub(super) fn lookup_or_begin(comm: &Comm, origin: CallOrigin) -> Lookup<'_> {
 fn begin_setup(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
     let meeting = &comm.0.segment;
     // All of its processes know alike whether they share a node.
-    if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+    // Nobody waits at a barrier for a member that has died.
+    let survives = comm.process().survives();
+    if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() || survives {
         meeting.attachment.get_or_init(|| None);
     } else if meeting.setup.get().is_none() {
         let founding = SegmentSetup::begin(comm, origin);

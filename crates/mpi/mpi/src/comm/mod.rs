@@ -10,6 +10,7 @@
 mod constructors;
 mod context_agreement;
 pub(crate) mod context_ids;
+pub mod faults;
 mod intercomm;
 pub(crate) mod other_worlds;
 mod priority;
@@ -85,6 +86,8 @@ pub(crate) struct CommInner {
     persistent: Mutex<HashSet<u32>>,
     /// The shared segment of its collectives.
     pub segment: CommSegment,
+    /// What is known of dead members.
+    pub faults: faults::CommFaults,
     /// Place of its processes, once somebody asked.
     placement: MemberPlacement,
     /// The edge's handle, 0 while it has none.
@@ -278,6 +281,7 @@ impl Comm {
             self.0.lease.set(lease).is_ok(),
             "a communicator got a context twice"
         );
+        self.0.watch_members();
         self.0.show(&self.name());
         self.prioritise();
     }
@@ -304,6 +308,7 @@ impl Comm {
             collective_counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
             segment: CommSegment::default(),
+            faults: faults::CommFaults::default(),
             placement: MemberPlacement::default(),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),

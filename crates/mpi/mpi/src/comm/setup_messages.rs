@@ -354,6 +354,8 @@ pub(crate) struct SetupTask<T> {
     waiter: AnyOfWaiter,
     /// Shown to tools while a thread waits for the request.
     meeting: Option<ExternalWait>,
+    /// It waits for memory that others write.
+    polls_memory: bool,
 }
 
 impl<T: Send + 'static> SetupTask<T> {
@@ -364,7 +366,18 @@ impl<T: Send + 'static> SetupTask<T> {
         meeting: ExternalWait,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Arc<Self> {
-        let task = Self::new(Some((on.clone(), meeting)), work);
+        let task = Self::new(Some((on.clone(), meeting)), work, false);
+        on.process().host.attach_stepper(task.clone());
+        task
+    }
+
+    /// Starts work that waits for what others write to memory.
+    pub fn start_polling(
+        on: &Comm,
+        meeting: ExternalWait,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Arc<Self> {
+        let task = Self::new(Some((on.clone(), meeting)), work, true);
         on.process().host.attach_stepper(task.clone());
         task
     }
@@ -372,6 +385,7 @@ impl<T: Send + 'static> SetupTask<T> {
     fn new(
         asked: Option<(Comm, ExternalWait)>,
         work: impl Future<Output = Result<T>> + Send + 'static,
+        polls_memory: bool,
     ) -> Arc<Self> {
         let (on, meeting) = asked.unzip();
         Arc::new(Self {
@@ -381,6 +395,7 @@ impl<T: Send + 'static> SetupTask<T> {
             done: AtomicBool::new(false),
             waiter: AnyOfWaiter::default(),
             meeting,
+            polls_memory,
         })
     }
 
@@ -389,7 +404,18 @@ impl<T: Send + 'static> SetupTask<T> {
         process: &Process,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let task = Self::new(None, work);
+        Self::run_task(process, Self::new(None, work, false))
+    }
+
+    /// Runs work that waits for what others write to memory.
+    pub fn run_polling(
+        process: &Process,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        Self::run_task(process, Self::new(None, work, true))
+    }
+
+    fn run_task(process: &Process, task: Arc<Self>) -> Result<T> {
         process.host.attach_awaited_stepper(task.clone());
         let host = &process.host;
         host.wait_for(&|| WaitTarget::stepper_end(&*task), &mut || task.is_over());
@@ -434,6 +460,10 @@ impl<T: Send + 'static> Stepper for SetupTask<T> {
 
     fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
+    }
+
+    fn polls_memory(&self) -> bool {
+        self.polls_memory
     }
 }
 

@@ -346,10 +346,23 @@ impl Comm {
             });
         }
         match answer {
-            Ok(Some(status)) => Ok(status),
+            Ok(Some(status)) => self.not_pending(name, status),
             Err(error) => Err(self.convert(error)),
             Ok(None) => Err(self.error(Class::Intern, "waited, but the operation is not over")),
         }
+    }
+
+    /// A blocking receive from any source does not go on where a possible sender is dead.
+    #[inline]
+    fn not_pending(&self, name: api::Request, mut status: api::Status) -> Result<api::Status> {
+        if let Some(api::Error::Pending { peer }) = status.error {
+            let host = &self.0.process.host;
+            let ended = host.cancel(name).and_then(|()| host.take(name));
+            ended.map_err(|error| self.convert(error))?;
+            let what = "a possible sender is dead, which the program has not acknowledged";
+            status.error = Some(api::Error::Peer { peer, what });
+        }
+        Ok(status)
     }
 
     /// An engine's error with the communicator's name in front.

@@ -2,7 +2,7 @@
 
 use super::{RecvArgs, SendArgs, SendMode};
 use crate::comm::Comm;
-use crate::error::{Class, Result};
+use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
 use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::WaitTarget;
@@ -34,6 +34,16 @@ impl Comm {
             outcomes[index] = outcome
         });
         let [received, sent] = outcomes;
+        if let Err(error) = &received
+            && error.class == Class::ProcFailedPending
+        {
+            receive.cancel()?;
+            drop(wait(&receive));
+            return Err(Error {
+                class: Class::ProcFailed,
+                ..error.clone()
+            });
+        }
         sent?;
         received
     }

@@ -510,7 +510,11 @@ impl Request {
                     return Some(Ok(Status::EMPTY));
                 };
                 let outcome = running.take()?;
-                *active = None;
+                let goes_on =
+                    matches!(&outcome, Err(error) if error.class == Class::ProcFailedPending);
+                if !goes_on {
+                    *active = None;
+                }
                 Some(outcome)
             }
         }

@@ -303,7 +303,7 @@ impl Agent<'_> {
     /// to blame.
     pub(super) fn fail_adopted(&mut self, rank: u32, ended: ProcessExit) {
         match ended {
-            ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) => {
+            ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) if !self.faults.survives() => {
                 self.ranks[rank].wrapper_deadline = Some(Instant::now() + FAILURE_CAUSE_WAIT);
             }
             _ => self.ended_without_finalize(rank, ended),

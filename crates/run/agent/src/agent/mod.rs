@@ -18,6 +18,7 @@ mod epoll_token;
 mod executable;
 mod exit_log;
 mod failure_cause;
+mod faults;
 mod final_output;
 mod flight_recorders;
 mod hang_report;
@@ -127,6 +128,7 @@ struct Agent<'a> {
     suspension: suspension::SuspensionDetector,
     hang_reports: hang_report::HangReports,
     crash_examinations: crash_examination::CrashExaminations,
+    faults: faults::Faults,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
@@ -227,6 +229,7 @@ impl<'a> Agent<'a> {
             suspension: suspension::SuspensionDetector::default(),
             hang_reports: hang_report::HangReports::default(),
             crash_examinations: crash_examination::CrashExaminations::default(),
+            faults: faults::Faults::new(job),
         };
         agent.ctx.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)

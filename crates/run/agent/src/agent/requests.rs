@@ -385,6 +385,7 @@ impl Agent<'_> {
         let epoch = self.ranks.process(index).epoch;
         match message {
             ToAgent::Finalized => self.ranks.process_mut(index).finalized = true,
+            ToAgent::Agree(given) => self.agree(index, rank, given),
             ToAgent::Resumed => self.ranks.process_mut(index).finalized = false,
             ToAgent::Abort { code, text } => {
                 // Another launcher wants to see it end with that code, not by a signal of ours.
@@ -442,7 +443,7 @@ impl Agent<'_> {
             }
             // From now on that is the first failure, whoever fails meanwhile.
             ToAgent::Crashed(crash) => {
-                if !self.crash_examinations.is_examining() {
+                if !self.crash_examinations.is_examining() && !self.faults.survives() {
                     self.end.suspect(rank);
                 }
                 self.crash_examinations

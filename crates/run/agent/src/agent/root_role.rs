@@ -167,6 +167,7 @@ impl Agent<'_> {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
             self.ranks.worlds().mark_ended_elsewhere(&self.ctx, *rank);
+            self.ended_well(*rank);
         }
         if let Some(far) = &mut self.root_role {
             far.ended_ranks.extend(ranks);

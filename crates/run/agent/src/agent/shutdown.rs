@@ -55,6 +55,7 @@ impl Agent<'_> {
             None if over_everywhere => {
                 self.ctx.command_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);
+                self.set_code(self.faults.code(self.ranks.count()));
             }
             Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
             Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => self
@@ -148,7 +149,7 @@ impl Agent<'_> {
                     .other_mpi_of(&self.ctx, &self.ranks, rank, "ran");
                 line += &format!("\nnote[{}]: rank {rank} {other}", codes::G0240);
             }
-            self.fail(
+            self.rank_fails(
                 rank,
                 JobFailure {
                     code: ended.code(),
@@ -161,6 +162,7 @@ impl Agent<'_> {
     }
 
     fn finalized_ended(&mut self, rank: u32, ended: ProcessExit) {
+        self.ended_well(rank);
         if ended != ProcessExit::Exit(0) {
             let (code, what) = describe(ended);
             let place = format!(
@@ -228,7 +230,7 @@ impl Agent<'_> {
                 ),
             ),
         };
-        self.fail(
+        self.rank_fails(
             rank,
             JobFailure {
                 code,
@@ -259,7 +261,7 @@ impl Agent<'_> {
         if self.ctx.is_adopted {
             return self.suspect_adopted(rank, index);
         }
-        if !self.ctx.is_ending {
+        if !self.ctx.is_ending && !self.faults.survives() {
             self.end.suspect(rank);
         }
         match self.ranks.end_reported_by(index).or(self.ranks[rank].ended) {
@@ -297,7 +299,7 @@ impl Agent<'_> {
             codes::G0213,
             self.unreported_cause()
         );
-        self.fail(
+        self.rank_fails(
             rank,
             JobFailure {
                 code: 1,
@@ -362,6 +364,14 @@ impl Agent<'_> {
                 rank: None,
             },
         );
+    }
+
+    /// A rank has died: the first failure, or what the job survives.
+    fn rank_fails(&mut self, rank: u32, failure: JobFailure) {
+        match self.faults.survives() {
+            true => self.survive(rank, failure.code, failure.line),
+            false => self.fail(rank, failure),
+        }
     }
 
     /// The first failure: its rank's words, one line, and the end of the others.

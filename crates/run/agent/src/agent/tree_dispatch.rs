@@ -100,6 +100,8 @@ impl Agent<'_> {
                 self.snapshots
                     .forward_snapshot(&mut self.ctx, node, asked, look)
             }
+            AgentCommand::RanksDied(ranks) => self.heard_of_deaths(ranks),
+            AgentCommand::Decided(decision) => self.tell_decision(decision),
             AgentCommand::Job(_) | AgentCommand::Ping => {}
         }
     }
@@ -244,6 +246,17 @@ impl Agent<'_> {
                 line,
             } => self.failed_on_other_host(rank, (code, finalized), &report, &line),
             AgentReport::StdinTaken(bytes) => self.stdin.stdin_taken(&mut self.ctx, node, bytes),
+            AgentReport::RankDied(rank, code, report, line) => {
+                if self.ranks.is_of(rank, node) {
+                    self.output.drain(&mut self.ctx, rank);
+                    self.rank_died(rank, code, &report, &line);
+                }
+            }
+            AgentReport::Agree(rank, given) => {
+                if self.ranks.is_of(rank, node) {
+                    self.contribution(rank, given);
+                }
+            }
             AgentReport::Print(line) => self.print_line(&line),
             AgentReport::Unbound(what) => {
                 if let Some(far) = &mut self.root_role {

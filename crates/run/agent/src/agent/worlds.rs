@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use garonne_engine::api::SHARDS_MAX;
 use garonne_job::codes;
@@ -14,6 +14,7 @@ use garonne_job::error::{Error, Result};
 use garonne_job::layout::{self, RankBlock, RankEndpoint, RankState, ShardBlock, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_job::settings::survive;
 use garonne_links::{memory_file, sys};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm::Segment;
@@ -23,9 +24,10 @@ use super::context::Context;
 
 /// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
 /// on several hosts the memory of each has addresses for all ranks of the job.
-fn shards(ranks: u32, nodes: u32) -> u32 {
+fn shards(ranks: u32, nodes: u32, survives: bool) -> u32 {
     match nodes {
-        1 => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
+        // One engine per rank hears of deaths and revocations.
+        1 if !survives => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
         _ => 1,
     }
 }
@@ -62,6 +64,7 @@ impl World {
         let (job, host_table) = (ctx.job, ctx.hosts.table());
         let beside = job.ranks_of(ctx.node).len() as u32;
         let (size, nodes) = (job.size(), job.nodes.names.len().max(1) as u32);
+        let survives = survive::of(job);
         let shape = WorldShape {
             job: ctx.id,
             epoch,
@@ -71,7 +74,7 @@ impl World {
                 .coll_bytes
                 .min(u64::from(beside.max(1)) * limits::COLL_BYTES_PER_RANK),
             inbox_bytes: garonne_shm::inbox_bytes(beside) as u64,
-            shards: shards(size, nodes),
+            shards: shards(size, nodes, survives),
             cpus_milli: job.placement.cpus_milli,
             bound: !job.placement.masks.is_empty(),
             nodes,
@@ -80,6 +83,9 @@ impl World {
         };
         let (file, world_memory) = memory_file::create(&shape)?;
         memory_file::write_host_table(file.as_fd(), &shape, &host_table)?;
+        if survives {
+            layout::faults(&world_memory).store(layout::SURVIVES, Relaxed);
+        }
         if job.traced {
             // For ever: whoever reads ends with the job.
             layout::trace_until(&world_memory).store(u64::MAX, Relaxed);
@@ -136,6 +142,24 @@ impl World {
     /// Returns the block of a rank.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
         RankBlock::of(&self.world_memory, rank)
+    }
+
+    /// A decision was sent to a rank of this host, which may sleep.
+    pub fn count_decision(&self, rank: u32) {
+        let block = self.rank_block(rank);
+        // SYNC(decisions): the rank reads its socket once it sees another number (Acquire).
+        block.decisions().fetch_add(1, Release);
+        self.ring(rank);
+    }
+
+    /// Rings the doorbells of a rank of this host.
+    fn ring(&self, rank: u32) {
+        Doorbell::new(self.rank_block(rank).doorbell()).ring_fenced();
+        for shard in 1..self.shape.shards {
+            if let Some(block) = ShardBlock::of(&self.world_memory, &self.shape, shard, rank) {
+                Doorbell::new(block.doorbell()).ring_fenced();
+            }
+        }
     }
 
     /// Stores a value, unless its key has one. Returns the processes that waited for it.
@@ -248,6 +272,26 @@ impl Worlds {
         }
         for world in &self.0 {
             RankEndpoint::of(&world.world_memory, &world.shape, rank).set_ended();
+        }
+    }
+
+    /// Shows ranks that a rank has died, and wakes those of this host.
+    pub fn mark_dead(&self, ctx: &Context<'_>, rank: u32) {
+        for world in &self.0 {
+            match ctx.is_here(rank) {
+                true if world.rank_block(rank).state() == RankState::Finalized => continue,
+                true => world.rank_block(rank).set_state(RankState::Gone),
+                false => {
+                    RankEndpoint::of(&world.world_memory, &world.shape, rank).set_died();
+                }
+            }
+            // SYNC(faults): ranks look at states once they see another number (Acquire).
+            layout::faults(&world.world_memory).fetch_add(layout::ONE_DEATH, Release);
+            for other in 0..world.shape.size {
+                if ctx.is_here(other) && world.rank_block(other).state() == RankState::Running {
+                    world.ring(other);
+                }
+            }
         }
     }
 

@@ -17,12 +17,13 @@ use std::collections::BTreeSet;
 
 /// Versions, and what their messages sum up to. A row stays as it is once a build with it was given
 /// to anybody.
-const SUMS: [(u16, u64); 5] = [
+const SUMS: [(u16, u64); 6] = [
     (9, 18_348_079_457_839_109_643),
     (10, 10_818_030_693_713_279_332),
     (11, 2_862_862_941_321_689_796),
     (12, 8_926_534_005_871_010_526),
     (13, 8_900_139_288_084_155_905),
+    (14, 14_090_211_191_984_615_024),
 ];
 
 /// FNV-1a over messages, the length of each before it.
@@ -62,6 +63,8 @@ fn is_an_order(order: &AgentCommand) -> bool {
         | AgentCommand::DrainResult(..)
         | AgentCommand::Query(..)
         | AgentCommand::QueryResult(..)
+        | AgentCommand::RanksDied(_)
+        | AgentCommand::Decided(_)
         | AgentCommand::Ping => true,
     }
 }
@@ -89,6 +92,8 @@ fn is_a_report(report: &AgentReport) -> bool {
         | AgentReport::RendezvousReached(_)
         | AgentReport::Query(..)
         | AgentReport::QueryResult(..)
+        | AgentReport::RankDied(..)
+        | AgentReport::Agree(..)
         | AgentReport::Ping => true,
     }
 }
@@ -178,7 +183,7 @@ fn messages() -> Vec<Vec<u8>> {
     let kind = |message: &Vec<u8>| u16::from_le_bytes([message[6], message[7]]);
     let kinds: BTreeSet<u16> = all.iter().map(kind).collect();
     assert!(
-        kinds.into_iter().eq((301..=338).chain(343..=347)),
+        kinds.into_iter().eq((301..=338).chain(343..=351)),
         "each kind has an example"
     );
     let wishes = [

@@ -1,3 +1,4 @@
+use crate::agreement::AgreementKey;
 use super::*;
 use crate::job::{Program, StderrMode, StdinReaders};
 use crate::node_map::NodeMap;
@@ -80,11 +81,42 @@ fn some_own() -> Vec<InterfaceAddress> {
     ]
 }
 
+fn an_agreement() -> AgreementKey {
+    AgreementKey {
+        epoch: 1,
+        context: 2,
+        first: 3,
+        number: 4,
+    }
+}
+
+fn a_contribution() -> Contribution {
+    Contribution {
+        key: an_agreement(),
+        members: vec![3, 70_000],
+        acknowledged: vec![70_000],
+        flags: 5,
+        number: 6,
+    }
+}
+
+fn a_decision() -> Decision {
+    Decision {
+        key: an_agreement(),
+        dead: vec![70_000],
+        acknowledged: true,
+        flags: 5,
+        number: 6,
+    }
+}
+
 pub(super) fn orders() -> Vec<AgentCommand> {
     vec![
         AgentCommand::Job(Box::new(a_job())),
         AgentCommand::Hosts(vec![a_host(), NodeEndpoints::default()]),
         AgentCommand::StartRanks,
+        AgentCommand::RanksDied(vec![3, 70_000]),
+        AgentCommand::Decided(a_decision()),
         AgentCommand::Forward(70_000, vec![1, 2, 3]),
         AgentCommand::Signal(15),
         AgentCommand::End {
@@ -130,6 +162,8 @@ pub(super) fn reports() -> Vec<AgentReport> {
     vec![
         AgentReport::Ready(vec![a_host()]),
         AgentReport::Listening(9, a_place().addresses),
+        AgentReport::RankDied(3, 137, "r".into(), "l".into()),
+        AgentReport::Agree(3, a_contribution()),
         AgentReport::FromNode(70_000, vec![4, 5]),
         AgentReport::Output(1, OutputStream::Out, vec![0; 9]),
         AgentReport::Failed {

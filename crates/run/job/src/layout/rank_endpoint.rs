@@ -7,10 +7,12 @@ use super::last_calls;
 use super::{Acquire, Relaxed, Release, WorldShape};
 use garonne_sync::shm::Segment;
 
-/// Bytes of a rank's entry: node (32 bits), port (16), and 1 once it ended well elsewhere (16).
+/// Bytes of a rank's entry: node (32 bits), port (16), and 1 once it ended well elsewhere, 2 once
+/// it died elsewhere (16).
 pub const BYTES: usize = 8;
 
 const ENDED: u32 = 1 << 16;
+const DIED: u32 = 1 << 17;
 
 /// Returns the offset of a rank's entry. The entry behind the last one gives the end of the table.
 pub(super) fn offset(shape: &WorldShape, rank: u32) -> u64 {
@@ -54,8 +56,17 @@ impl RankEndpoint {
 
     /// Shows that the rank, of another host, has ended well. Called by the agent.
     pub fn set_ended(&self) {
-        let port = u32::from(self.port());
-        self.at.atomic_u32(4).store(port | ENDED, Release);
+        self.at.atomic_u32(4).fetch_or(ENDED, Release);
+    }
+
+    /// Returns whether the rank, of another host, has died.
+    pub fn has_died(&self) -> bool {
+        self.at.atomic_u32(4).load(Acquire) & DIED != 0
+    }
+
+    /// Shows that the rank, of another host, has died. Called by the agent.
+    pub fn set_died(&self) {
+        self.at.atomic_u32(4).fetch_or(DIED, Release);
     }
 }
 

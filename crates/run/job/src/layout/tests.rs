@@ -243,7 +243,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
             board
         ),
         (
-            12,
+            13,
             (4, 1024),
             (512, 4096),
             [8_953_856, 4_759_552, 2_666_496],

@@ -16,6 +16,7 @@ use super::deadlock::{self, ENV_DEADLOCK};
 use super::kill_after::{self, ENV_KILL_AFTER};
 use super::record::{self, ENV_RECORD};
 use super::shards::{ENV_SHARDS, wished_by};
+use super::survive::{self, ENV_SURVIVE};
 use super::transport_modules::{self, ENV_TRANSPORT_MODULES};
 use crate::codes;
 use crate::error::{Error, Result};
@@ -67,7 +68,7 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host
 /// read them,
-const OF_ONE_HOST: [&str; 11] = [
+const OF_ONE_HOST: [&str; 12] = [
     ENV_ABI,
     ENV_RAILS,
     ENV_BACKGROUND,
@@ -76,6 +77,7 @@ const OF_ONE_HOST: [&str; 11] = [
     ENV_SHARDS,
     ENV_KILL_AFTER,
     ENV_DEADLOCK,
+    ENV_SURVIVE,
     ENV_BACKTRACE,
     ENV_RECORD,
     ENV_TRANSPORT_MODULES,
@@ -107,6 +109,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),
         ENV_KILL_AFTER => kill_after::read(said).map(drop),
         ENV_DEADLOCK => deadlock::check(said),
+        ENV_SURVIVE => survive::read(said).map(drop),
         ENV_BACKTRACE => backtrace::is_wanted(said).map(drop),
         ENV_TRANSPORT_MODULES => transport_modules::read(said).map(drop),
         _ => Ok(()),

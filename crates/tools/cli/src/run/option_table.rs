@@ -106,6 +106,18 @@ pub const OPTIONS: &[OptionSpec] = &[
         "time between asking ranks to end (SIGTERM) and ending them (SIGKILL) (default: 0.25)",
     ),
     entry(
+        &["survive", "enable-recovery"],
+        OptionAction::Survive,
+        "",
+        "the job goes on when ranks die, for programs that handle MPIX_ERR_PROC_FAILED",
+    ),
+    entry(
+        &["with-ft"],
+        OptionAction::WithFaultTolerance,
+        "ulfm|none",
+        "",
+    ),
+    entry(
         &["metrics"],
         OptionAction::Metrics,
         "[ADDRESS:]PORT",
@@ -583,14 +595,12 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     refuse(
         &[
-            "with-ft",
-            "enable-recovery",
             "disable-auto-cleanup",
             "continuous",
             "max-restarts",
             "report-child-jobs-separately",
         ],
-        "jobs that survive a rank's failure are not there yet",
+        "ranks that died are not started again: the program makes a communicator of the others (--survive), or spawns new ones",
     ),
     refuse(
         &[

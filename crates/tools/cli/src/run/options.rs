@@ -44,6 +44,10 @@ pub enum OptionAction {
     Timeout,
     /// Seconds between asking ranks to end and ending them.
     KillAfter,
+    /// The job goes on when ranks die.
+    Survive,
+    /// Open MPI's spelling of it: `ulfm`, or `none`.
+    WithFaultTolerance,
     /// A file with the place of each rank.
     RankFile,
     /// A file for a document about the job's end.
@@ -141,6 +145,7 @@ impl OptionSpec {
             OptionAction::ReportBindings,
             OptionAction::Overlap,
             OptionAction::EnvNone,
+            OptionAction::Survive,
             OptionAction::Version,
         ];
         with_none.contains(&self.action) || matches!(self.action, OptionAction::Means(_))

@@ -1,7 +1,7 @@
 //! From the words of the command line to a job. Pure: everything it needs of the system is passed
 //! in.
 
-use garonne_job::settings::ENV_KILL_AFTER;
+use garonne_job::settings::{ENV_KILL_AFTER, ENV_SURVIVE};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -367,6 +367,7 @@ impl CommandLineParser<'_> {
                 .for_each(|word| self.words.push_front(word.into())),
             OptionAction::Stamp => self.stamps = OutputTimes::Time,
             OptionAction::Merge => self.streams = StderrMode::Merged,
+            OptionAction::Survive => self.survive(),
             OptionAction::Accept(values, _) => {
                 (0..values).try_for_each(|_| value(self).map(drop))?
             }
@@ -388,6 +389,10 @@ impl CommandLineParser<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn survive(&mut self) {
+        self.env.push((ENV_SURVIVE.into(), Some("1".into())));
     }
 
     fn valued(
@@ -493,6 +498,11 @@ impl CommandLineParser<'_> {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
             }
+            OptionAction::WithFaultTolerance => match text.as_str() {
+                "ulfm" | "mpi" | "1" | "yes" => self.survive(),
+                "none" | "no" | "0" => {}
+                _ => return Err(bad("ulfm or none")),
+            },
             OptionAction::Colour => {
                 self.colour = match text.as_str() {
                     "auto" => ColorWhen::Auto,

@@ -195,7 +195,7 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
         assert_eq!(shown, [("here", true), ("b", false)]);
     }
     assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
-    assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
+    assert!(fault("--with-ft maybe -n 2 app").contains("ulfm or none"));
     assert!(fault("--frobnicate app").contains("unknown option"));
     assert!(fault("-hostfile nothing app").contains("cannot read"));
     assert!(fault("-hostfile strange app").contains("'strange', line 3: 'slot=3'"));

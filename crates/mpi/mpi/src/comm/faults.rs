@@ -1,0 +1,415 @@
+//! Communicators of which members may die: revocation, known failures, agreement, shrinking
+//! (User-Level Failure Mitigation, beyond MPI 5.0).
+//!
+//! The host tells of deaths, and decides agreements: the agents of the job are the detectors, and
+//! the first of them decides. So no member waits for another one that may die. A new communicator
+//! of the survivors takes two agreements: on a context, and on whether all could take it.
+
+use super::context_ids::ContextLease;
+use super::setup_messages::SetupTask;
+use super::{Comm, CommInner};
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::limits::CONTEXTS_PER_COMM;
+use crate::process::{AgreementKey, Contribution, Decision};
+use crate::request::{Completion, Outcome, Request, Status};
+use garonne_engine::api::{CallOrigin, ContextId, Peer};
+use garonne_engine::faults::ContextMembers;
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
+use garonne_progress::messaging::WaitTarget;
+use garonne_sync::mutex::lock;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+/// What a communicator knows of its dead members.
+#[derive(Debug, Default)]
+pub(crate) struct CommFaults(Mutex<KnownFaults>);
+
+#[derive(Debug, Default)]
+struct KnownFaults {
+    /// Dead members, in the order in which this process learned of them.
+    dead: Vec<Peer>,
+    /// How many of them the program has acknowledged.
+    acknowledged: usize,
+    /// Agreements that this process has begun.
+    agreements: u32,
+}
+
+/// The processes of a communicator's groups.
+#[derive(Debug)]
+struct Members {
+    local: Group,
+    remote: Option<Group>,
+}
+
+impl ContextMembers for Members {
+    fn contains(&self, peer: Peer) -> bool {
+        let has = |group: &Group| group.rank_of(peer).is_some();
+        has(&self.local) || self.remote.as_ref().is_some_and(has)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let remote = self.remote.iter().flat_map(Group::members);
+        self.local.members().chain(remote).collect()
+    }
+}
+
+impl CommInner {
+    fn fault_contexts(&self) -> Range<ContextId> {
+        let first = self.context.load(std::sync::atomic::Ordering::Relaxed);
+        first..first + CONTEXTS_PER_COMM
+    }
+
+    fn fault_members(&self) -> Members {
+        Members {
+            local: self.local.clone(),
+            remote: self.remote.clone(),
+        }
+    }
+
+    /// Has the engine end what needs all members once one of them dies.
+    pub(super) fn watch_members(&self) {
+        if self.process.survives() {
+            let members = Arc::new(self.fault_members());
+            self.process
+                .host
+                .watch_context(self.fault_contexts(), members);
+        }
+    }
+}
+
+/// What came of an agreement: the conjunction of all members' bits, and the error that all members
+/// get where one of them does not know of a death.
+pub struct Agreed {
+    /// Bits.
+    pub flags: i32,
+    /// Deaths that not all members have acknowledged.
+    pub error: Option<Error>,
+}
+
+/// An agreement or a new communicator that is not there yet: where its value is taken from when its
+/// request is over.
+pub struct Later<T>(Arc<SetupTask<T>>);
+
+impl<T: Send + 'static> Later<T> {
+    /// Returns whether the value is there.
+    pub fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    /// Takes the value, once.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn take(&self) -> Result<T> {
+        let gone = || Error::new(Class::Intern, "an agreement ended without a decision");
+        self.0.take().unwrap_or_else(|| Err(gone()))
+    }
+}
+
+/// The request of something whose value a function takes.
+struct LaterCompletion<T, F> {
+    task: Arc<SetupTask<T>>,
+    comm: Comm,
+    take: Mutex<Option<F>>,
+    meeting: ExternalWait,
+}
+
+impl<T, F> Completion for LaterCompletion<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T>) -> Result<()> + Send,
+{
+    fn is_done(&self) -> bool {
+        self.task.is_over()
+    }
+
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::stepper_end(&*self.task)
+    }
+
+    fn meeting(&self) -> Option<ExternalWait> {
+        Some(self.meeting).filter(|_| !self.is_done())
+    }
+
+    fn peek(&self) -> Outcome {
+        Ok(Status::EMPTY)
+    }
+
+    fn finish(&self) -> Outcome {
+        let value = Later(self.task.clone()).take();
+        let take = lock(&self.take).take();
+        take.map_or(Ok(()), |take| take(value))?;
+        Ok(Status::EMPTY)
+    }
+
+    fn must_finish(&self) -> bool {
+        true
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.comm.clone())
+    }
+}
+
+impl Comm {
+    /// `MPIX_Comm_revoke`: ends all operations on it at all members, and refuses others.
+    ///
+    /// # Errors
+    /// Its tags are spread over shards.
+    pub fn revoke(&self) -> Result<()> {
+        if self.tag_shards() != 0 {
+            return Err(self.unsupported("made with mpi_assert_no_any_tag cannot be revoked"));
+        }
+        let members = self.0.fault_members();
+        let revoked = self
+            .0
+            .process
+            .host
+            .revoke_contexts(self.0.fault_contexts(), &members);
+        revoked.map_err(|error| self.convert(error))?;
+        if let Some(local) = self.0.local_comm.get() {
+            local.revoke()?;
+        }
+        Ok(())
+    }
+
+    /// `MPIX_Comm_is_revoked`.
+    pub fn is_revoked(&self) -> bool {
+        self.0.process.host.is_revoked(self.context())
+    }
+
+    fn unsupported(&self, what: &str) -> Error {
+        self.error(Class::UnsupportedOperation, what)
+    }
+
+    /// Learns of deaths, and returns all dead members in the order in which they became known.
+    fn learn_deaths(&self) -> std::sync::MutexGuard<'_, KnownFaults> {
+        let mut known = lock(&self.0.faults.0);
+        if let Some(detector) = self.0.process.config.faults.as_ref() {
+            let members = self.0.fault_members();
+            for peer in detector.dead() {
+                if members.contains(peer) && !known.dead.contains(&peer) {
+                    known.dead.push(peer);
+                }
+            }
+        }
+        known
+    }
+
+    /// `MPIX_Comm_get_failed`: the members that are known to be dead.
+    pub fn failed(&self) -> Group {
+        Group::compact(self.learn_deaths().dead.clone())
+    }
+
+    /// `MPIX_Comm_ack_failed`: acknowledges so many of the members that `failed` names, the first
+    /// ones. Returns how many are acknowledged.
+    pub fn acknowledge_failed(&self, count: i32) -> usize {
+        let mut known = self.learn_deaths();
+        let wanted = usize::try_from(count).unwrap_or(0).min(known.dead.len());
+        known.acknowledged = known.acknowledged.max(wanted);
+        let (acknowledged, all) = (known.acknowledged, known.dead.len());
+        drop(known);
+        if acknowledged == all {
+            self.0.process.host.acknowledge_losses(self.context());
+        }
+        acknowledged
+    }
+
+    /// `MPIX_Comm_failure_get_acked`: the dead members that were acknowledged.
+    pub fn acknowledged(&self) -> Group {
+        let known = lock(&self.0.faults.0);
+        Group::compact(known.dead[..known.acknowledged].to_vec())
+    }
+
+    /// `MPIX_Comm_agree`.
+    ///
+    /// # Errors
+    /// Nobody can decide.
+    pub fn agree(&self, flags: i32) -> Result<Agreed> {
+        let work = self.agreement(flags as u32, 0)?;
+        let decision = SetupTask::run_polling(&self.0.process, work)?;
+        Ok(self.agreed(&decision))
+    }
+
+    /// `MPIX_Comm_iagree`: `take` gets what came of it when the request is completed.
+    ///
+    /// # Errors
+    /// Nobody can decide.
+    pub fn iagree(
+        &self,
+        flags: i32,
+        origin: CallOrigin,
+        take: impl FnOnce(Agreed) -> Result<()> + Send + 'static,
+    ) -> Result<Request> {
+        let work = self.agreement(flags as u32, 0)?;
+        let comm = self.clone();
+        let take = move |decision: Result<Decision>| take(comm.agreed(&decision?));
+        Ok(self.later(work, origin, take))
+    }
+
+    fn agreed(&self, decision: &Decision) -> Agreed {
+        let error = (!decision.acknowledged).then(|| {
+            let dead = ranks_of(self.group(), &decision.dead);
+            let text = format!("has lost {dead}, which not all members have acknowledged");
+            self.error(Class::ProcFailed, text)
+        });
+        Agreed {
+            flags: decision.flags as i32,
+            error,
+        }
+    }
+
+    /// `MPIX_Comm_shrink`: a communicator of the members that are alive.
+    ///
+    /// # Errors
+    /// Nobody can decide, or a member has too many communicators.
+    pub fn shrink(&self) -> Result<Comm> {
+        let work = self.shrinking()?;
+        SetupTask::run_polling(&self.0.process, work)
+    }
+
+    /// `MPIX_Comm_ishrink`: `take` gets the communicator when the request is completed.
+    ///
+    /// # Errors
+    /// Nobody can decide.
+    pub fn ishrink(
+        &self,
+        origin: CallOrigin,
+        take: impl FnOnce(Comm) -> Result<()> + Send + 'static,
+    ) -> Result<Request> {
+        let work = self.shrinking()?;
+        Ok(self.later(work, origin, move |comm: Result<Comm>| take(comm?)))
+    }
+
+    fn later<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+        origin: CallOrigin,
+        take: impl FnOnce(Result<T>) -> Result<()> + Send + 'static,
+    ) -> Request {
+        let meeting = ExternalWait {
+            awaited: AwaitedRanks::Members,
+            context: self.context() + 2,
+            tag: 0,
+            origin,
+        };
+        let task = SetupTask::start_polling(self, meeting, work);
+        let completion = LaterCompletion {
+            task,
+            comm: self.clone(),
+            take: Mutex::new(Some(take)),
+            meeting,
+        };
+        Request::new(self, Arc::new(completion))
+    }
+
+    /// One agreement of all members.
+    fn agreement(
+        &self,
+        flags: u32,
+        number: u32,
+    ) -> Result<impl Future<Output = Result<Decision>> + Send + 'static> {
+        if self.has_other_worlds() {
+            return Err(self.unsupported("has processes of other jobs, with which none can agree"));
+        }
+        let mut known = self.learn_deaths();
+        let mut members = self.0.fault_members().peers();
+        members.sort_unstable();
+        members.dedup();
+        let key = AgreementKey {
+            context: self.context(),
+            first: members.first().copied().unwrap_or(0),
+            number: known.agreements,
+        };
+        known.agreements = known.agreements.wrapping_add(1);
+        let mut acknowledged = known.dead[..known.acknowledged].to_vec();
+        acknowledged.sort_unstable();
+        let given = Contribution {
+            key,
+            acknowledged,
+            members,
+            flags,
+            number,
+        };
+        drop(known);
+        let process = self.0.process.clone();
+        let alone = (given.members.len() == 1).then(|| Decision {
+            dead: Vec::new(),
+            acknowledged: true,
+            flags,
+            number,
+        });
+        if alone.is_none() {
+            let detector = process.config.faults.as_ref();
+            let detector = detector.ok_or_else(|| {
+                self.unsupported("has no agent that could decide: start the job by a launcher")
+            })?;
+            detector.contribute(given).map_err(|text| {
+                Error::new(Class::Other, format!("{}: {text}", self.label()))
+            })?;
+        }
+        Ok(poll_fn(move |_| {
+            let decision = alone.clone().or_else(|| {
+                let detector = process.config.faults.as_ref();
+                detector.and_then(|detector| detector.take_decision(&key))
+            });
+            decision.map_or(Poll::Pending, |decision| Poll::Ready(Ok(decision)))
+        }))
+    }
+
+    fn shrinking(&self) -> Result<impl Future<Output = Result<Comm>> + Send + 'static> {
+        if self.is_inter() {
+            return Err(self.unsupported("is an intercommunicator, which cannot be shrunk yet"));
+        }
+        if self.has_other_worlds() {
+            return Err(self.unsupported("has processes of other jobs, with which none can agree"));
+        }
+        let comm = self.clone();
+        Ok(async move {
+            let contexts = comm.0.process.contexts.clone();
+            let mut floor = 0;
+            loop {
+                let mine = contexts.reserve(floor);
+                let number = mine.as_ref().map_or(NONE_LEFT, |lease| lease.block);
+                let block = comm.agreement(u32::MAX, number)?.await?.number;
+                if block == NONE_LEFT {
+                    return Err(comm.error(
+                        Class::Other,
+                        "cannot be shrunk: a process has too many communicators",
+                    ));
+                }
+                let lease: Option<ContextLease> = match mine {
+                    Some(lease) if lease.block == block => Some(lease),
+                    other => {
+                        drop(other);
+                        contexts.reserve_exactly(block)
+                    }
+                };
+                let all = comm.agreement(u32::from(lease.is_some()), 0)?.await?;
+                if let (Some(lease), 1) = (lease, all.flags & 1) {
+                    let lives = |peer: &Peer| !all.dead.contains(peer);
+                    let living = Group::compact(comm.group().members().filter(lives).collect());
+                    return Ok(Comm::build(lease, comm.heir(living)));
+                }
+                floor = block + 1;
+            }
+        })
+    }
+}
+
+/// Proposed by a process that has too many communicators: above every block.
+const NONE_LEFT: u32 = u32::MAX;
+
+/// Names the ranks of processes.
+fn ranks_of(group: &Group, peers: &[Peer]) -> String {
+    let ranks = peers.iter().filter_map(|peer| group.rank_of(*peer));
+    let ranks: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    match &ranks[..] {
+        [] => "members of the other group".into(),
+        [rank] => format!("rank {rank}"),
+        _ => format!("ranks {}", ranks.join(", ")),
+    }
+}

@@ -1,0 +1,231 @@
+/* Ranks that die while others go on. The first argument names what dies and what the others do. Each rank that ends
+ * well says nothing; rank 0, or the first survivor, says that all is done. */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size;
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %d: not so: %s\n", __FILE__, __LINE__, rank, #condition);                     \
+            MPI_Abort(MPI_COMM_WORLD, 9);                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+static int class_of(int code)
+{
+    int class = -1;
+    MPI_Error_class(code, &class);
+    return class;
+}
+
+static void die(void) { kill(getpid(), SIGKILL); }
+
+/* Receives from the dead end with an error, messages sent before the death arrive, sends to it fail. */
+static void point_to_point(void)
+{
+    int word = 7, got = 0;
+    MPI_Request request;
+    if (rank == 1) {
+        MPI_Send(&word, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
+        die();
+    }
+    if (rank != 0) return;
+    CHECK(MPI_Recv(&got, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == MPI_SUCCESS && got == 7);
+    CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+    CHECK(class_of(MPI_Send(&word, 1, MPI_INT, 1, 5, MPI_COMM_WORLD)) == MPIX_ERR_PROC_FAILED);
+    int code = MPI_Irecv(&got, 1, MPI_INT, 1, 6, MPI_COMM_WORLD, &request);
+    if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+    /* Others are as they were. */
+    CHECK(MPI_Sendrecv(&word, 1, MPI_INT, 0, 1, &got, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == 0);
+}
+
+/* A receive from any source pends until the death is acknowledged, and then gets its message. */
+static void any_source(void)
+{
+    int word = 5, got = 0, acked = -1, over = 0, members = 0;
+    MPI_Request request;
+    MPI_Group dead, world;
+    MPI_Status status;
+    if (rank == 1) die();
+    if (rank == 2) {
+        int start = 0;
+        CHECK(MPI_Recv(&start, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == 0);
+        MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+    }
+    if (rank != 0) return;
+    CHECK(MPI_Irecv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 2, MPI_COMM_WORLD, &request) == 0);
+    CHECK(class_of(MPI_Wait(&request, &status)) == MPIX_ERR_PROC_FAILED_PENDING);
+    CHECK(request != MPI_REQUEST_NULL);
+    CHECK(class_of(MPI_Test(&request, &over, &status)) == MPIX_ERR_PROC_FAILED_PENDING);
+    CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 2, MPI_COMM_WORLD, &status)) == MPIX_ERR_PROC_FAILED);
+    MPIX_Comm_get_failed(MPI_COMM_WORLD, &dead);
+    MPI_Group_size(dead, &members);
+    CHECK(members == 1);
+    int zero = 0, where = -1;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_translate_ranks(dead, 1, &zero, world, &where);
+    CHECK(where == 1);
+    CHECK(MPIX_Comm_ack_failed(MPI_COMM_WORLD, 0, &acked) == 0 && acked == 0);
+    CHECK(MPIX_Comm_ack_failed(MPI_COMM_WORLD, members, &acked) == 0 && acked == 1);
+    MPI_Group_free(&dead);
+    MPIX_Comm_failure_get_acked(MPI_COMM_WORLD, &dead);
+    MPI_Group_size(dead, &members);
+    CHECK(members == 1);
+    MPI_Group_free(&dead);
+    MPI_Group_free(&world);
+    CHECK(MPI_Send(&word, 1, MPI_INT, 2, 1, MPI_COMM_WORLD) == 0);
+    CHECK(MPI_Wait(&request, &status) == 0 && got == 5 && status.MPI_SOURCE == 2);
+    CHECK(request == MPI_REQUEST_NULL);
+}
+
+/* Collectives end everywhere when a member dies, whatever each survivor waits for. */
+static void collectives(void)
+{
+    int sum = 0, code = 0;
+    char *large = calloc(1 << 20, 1);
+    for (int round = 0; code == MPI_SUCCESS; round++) {
+        if (rank == size - 1 && round == 20) die();
+        switch (round % 4) {
+        case 0: code = MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+        case 1: code = MPI_Bcast(large, 1 << 20, MPI_CHAR, round % size, MPI_COMM_WORLD); break;
+        case 2: code = MPI_Barrier(MPI_COMM_WORLD); break;
+        default: {
+            MPI_Request request;
+            code = MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+            if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        }
+    }
+    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+    CHECK(class_of(MPI_Barrier(MPI_COMM_WORLD)) == MPIX_ERR_PROC_FAILED);
+    free(large);
+}
+
+/* Who waits in a revoked communicator hears of it; the world goes on. */
+static void revoked(void)
+{
+    int got = 0, flag = -1, code;
+    char *large = malloc(4 << 20);
+    MPI_Comm dup;
+    MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+    MPI_Comm_set_errhandler(dup, MPI_ERRORS_RETURN);
+    CHECK(MPIX_Comm_is_revoked(dup, &flag) == 0 && flag == 0);
+    if (rank == 0) {
+        usleep(20000);
+        CHECK(MPIX_Comm_revoke(dup) == 0);
+    } else if (rank == 1) {
+        CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, 0, 1, dup, MPI_STATUS_IGNORE)) == MPIX_ERR_REVOKED);
+    } else if (rank == 2) {
+        CHECK(class_of(MPI_Send(large, 4 << 20, MPI_CHAR, 0, 1, dup)) == MPIX_ERR_REVOKED);
+    } else {
+        do code = MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 1, dup, MPI_STATUS_IGNORE);
+        while (code == MPI_SUCCESS);
+        CHECK(class_of(code) == MPIX_ERR_REVOKED);
+    }
+    CHECK(MPIX_Comm_is_revoked(dup, &flag) == 0 && flag == 1);
+    CHECK(class_of(MPI_Send(&got, 1, MPI_INT, (rank + 1) % size, 1, dup)) == MPIX_ERR_REVOKED);
+    CHECK(class_of(MPI_Barrier(dup)) == MPIX_ERR_REVOKED);
+    flag = rank == 1 ? 5 : 7;
+    CHECK(MPIX_Comm_agree(dup, &flag) == 0 && flag == 5);
+    MPI_Comm_free(&dup);
+    MPI_Barrier(MPI_COMM_WORLD);
+    free(large);
+}
+
+/* All survivors agree on the same value and the same error, and make a communicator that works. */
+static void shrink(void)
+{
+    int flag = ~(1 << rank), members, sum = -1, code, dead = 0, again;
+    MPI_Comm small, later;
+    MPI_Request request;
+    if (rank == 1) die();
+    code = MPIX_Comm_agree(MPI_COMM_WORLD, &flag);
+    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+    for (int other = 0; other < size; other++) CHECK(other == 1 || !(flag >> other & 1));
+    MPIX_Comm_ack_failed(MPI_COMM_WORLD, size, &dead);
+    CHECK(dead == 1);
+    flag = 6;
+    CHECK(MPIX_Comm_agree(MPI_COMM_WORLD, &flag) == 0 && flag == 6);
+    flag = 3 + rank;
+    again = flag;
+    CHECK(MPIX_Comm_iagree(MPI_COMM_WORLD, &again, &request) == 0);
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == 0);
+    CHECK(MPIX_Comm_shrink(MPI_COMM_WORLD, &small) == 0);
+    MPI_Comm_size(small, &members);
+    CHECK(members == size - 1);
+    CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, small) == 0);
+    CHECK(sum == size * (size - 1) / 2 - 1);
+    /* Another death, while the rest shrinks again. */
+    if (rank == size - 1) die();
+    CHECK(MPIX_Comm_ishrink(small, &later, &request) == 0);
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == 0);
+    MPI_Comm_size(later, &members);
+    CHECK(members == size - 1 || members == size - 2);
+    do {
+        MPI_Comm next;
+        code = MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, later);
+        int fine = code == MPI_SUCCESS;
+        code = MPIX_Comm_agree(later, &fine);
+        if (code == MPI_SUCCESS && fine) break;
+        CHECK(MPIX_Comm_shrink(later, &next) == 0);
+        MPI_Comm_free(&later);
+        later = next;
+    } while (1);
+    CHECK(sum == size * (size - 1) / 2 - 1 - (size - 1));
+    MPI_Comm_free(&small);
+    MPI_Comm_free(&later);
+}
+
+/* Without deaths, by one rank or many. */
+static void alone(void)
+{
+    int flag = 12, members, over;
+    MPI_Comm dup, small;
+    MPI_Group dead;
+    MPI_Request request;
+    MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+    for (int i = 0; i < 50; i++) {
+        flag = i;
+        CHECK(MPI_Comm_is_revoked(dup, &over) == 0 && !over);
+        CHECK(MPIX_Comm_agree(dup, &flag) == 0 && flag == i);
+        CHECK(MPIX_Comm_iagree(dup, &flag, &request) == 0);
+        CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == 0 && flag == i);
+    }
+    MPI_Comm_get_failed(dup, &dead);
+    CHECK(dead == MPI_GROUP_EMPTY);
+    CHECK(MPIX_Comm_failure_ack(dup) == 0);
+    CHECK(MPIX_Comm_shrink(dup, &small) == 0);
+    MPI_Comm_size(small, &members);
+    CHECK(members == size);
+    MPI_Comm_compare(small, dup, &over);
+    CHECK(over == MPI_CONGRUENT);
+    MPI_Comm_free(&small);
+    MPI_Comm_revoke(dup);
+    CHECK(MPIX_Comm_is_revoked(dup, &over) == 0 && over);
+    MPI_Comm_free(&dup);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
+               {"revoke", revoked}, {"shrink", shrink}, {"alone", alone}};
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (argc > 1 && !strcmp(argv[1], all[i].name)) all[i].run();
+    if (rank == 0) printf("%s: done\n", argc > 1 ? argv[1] : "");
+    MPI_Finalize();
+    return 0;
+}
