@@ -10,7 +10,6 @@ use crate::copy::{BounceBuffer, copy_between, copy_in};
 use crate::fast::recv::ExpectedRecv;
 use crate::fast::recv_channel::RecvChannels;
 use crate::fast::send_channel::SendChannels;
-use crate::faults::Faults;
 use crate::matching::matcher::{Envelope, Matcher};
 pub(crate) use crate::matching::unexpected::mismatch;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody, UnexpectedMessages};
@@ -75,8 +74,6 @@ pub(crate) struct Core {
     /// See `early_rtr`.
     pub early_rtr: EarlyRtrState,
     pub one_sided: OneSidedState,
-    /// See `faults`.
-    pub faults: Faults,
     /// Peers that hold envelopes back, as far as known.
     pub blocking_peers: u32,
     /// Peer states with a message that comes in fragments and that nobody asked for yet.
@@ -113,7 +110,6 @@ impl Core {
             transfers: Transfers::default(),
             early_rtr: EarlyRtrState::default(),
             one_sided: OneSidedState::default(),
-            faults: Faults::default(),
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,

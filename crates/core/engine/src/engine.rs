@@ -297,7 +297,9 @@ impl<R: Transport> Engine<R> {
     /// # Errors
     /// `Peer` when the only possible sender is gone.
     pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
-        self.core.check_context(pattern.context)?;
+        if self.core.peers.any_lost() {
+            self.core.check_context(pattern.context)?;
+        }
         if let Some(item) = self.core.matcher.find(&pattern) {
             return Ok(Some(self.core.probe_status(item)));
         }
@@ -307,7 +309,10 @@ impl<R: Transport> Engine<R> {
 
     fn check_sender(&self, pattern: &Pattern) -> Result<(), Error> {
         let Some(source) = pattern.source else {
-            return self.core.check_any_source(pattern.context);
+            return match self.core.peers.any_lost() {
+                true => self.core.check_any_source(pattern.context),
+                false => Ok(()),
+            };
         };
         match self.core.peer_index(source.peer) {
             Some(peer_index) if self.core.peers[peer_index as usize].gone => {
@@ -322,7 +327,9 @@ impl<R: Transport> Engine<R> {
     /// # Errors
     /// As for `probe`.
     pub fn mprobe(&mut self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
-        self.core.check_context(pattern.context)?;
+        if self.core.peers.any_lost() {
+            self.core.check_context(pattern.context)?;
+        }
         if let Some(item) = self.core.matcher.find(&pattern) {
             let status = self.core.probe_status(item);
             self.core.matcher.drop_kept(item);

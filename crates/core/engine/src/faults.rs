@@ -32,7 +32,7 @@ pub trait ContextMembers: std::fmt::Debug + Send + Sync {
 /// A communicator whose members are watched.
 #[derive(Debug)]
 struct WatchedContext {
-    /// Its contexts, the first of which has its point-to-point messages.
+    /// The communicator's contexts, the first of which has point-to-point messages.
     contexts: Range<ContextId>,
     members: Arc<dyn ContextMembers>,
     /// A lost member that was not acknowledged.
@@ -66,7 +66,7 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(crate) fn check_context(&self, context: ContextId) -> Result<(), Error> {
-        match self.faults.broken.get(&context) {
+        match self.peers.faults.broken.get(&context) {
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }
@@ -75,7 +75,7 @@ impl Core {
     /// Returns the lost member because of which receives from any source pend.
     #[cold]
     fn unacknowledged(&self, context: ContextId) -> Option<Peer> {
-        self.faults.watched.get(&context)?.unacknowledged
+        self.peers.faults.watched.get(&context)?.unacknowledged
     }
 
     /// Returns the error of a probe of any source in this context.
@@ -90,7 +90,7 @@ impl Core {
     pub(crate) fn break_collectives_of(&mut self, peer: Peer, why: &Error) {
         let of_peer = |one: &&mut WatchedContext| one.members.contains(peer);
         let mut hit = Vec::new();
-        for one in self.faults.watched.values_mut().filter(of_peer) {
+        for one in self.peers.faults.watched.values_mut().filter(of_peer) {
             one.unacknowledged = Some(peer);
             hit.push(one.contexts.clone());
         }
@@ -105,10 +105,10 @@ impl Core {
     /// Ends all operations in a context, and refuses others from now on.
     fn break_context(&mut self, context: ContextId, error: Error) {
         let revoked = matches!(error, Error::Revoked);
-        if self.faults.broken.contains_key(&context) && !revoked {
+        if self.peers.faults.broken.contains_key(&context) && !revoked {
             return;
         }
-        self.faults.broken.insert(context, error.clone());
+        self.peers.faults.broken.insert(context, error.clone());
         let only = context..context + 1;
         self.settle_recv_channels();
         self.routes.forget(&only);
@@ -194,22 +194,24 @@ impl<R: Transport> Engine<R> {
             members,
             unacknowledged: lost.as_ref().map(|(peer, _)| *peer),
         };
-        core.faults.watched.insert(first, watched);
+        core.peers.faults.watched.insert(first, watched);
         if let Some((_, why)) = lost {
             for context in first + 1..contexts.end {
                 core.break_context(context, why.clone());
             }
         }
-        if core.faults.revoked.contains(&first) {
+        if core.peers.faults.revoked.contains(&first) {
             core.revoke_known(contexts);
         }
     }
 
     /// A communicator is freed: nobody uses its contexts again.
     pub fn forget_faults(&mut self, contexts: &Range<ContextId>) {
-        let faults = &mut self.core.faults;
+        let faults = &mut self.core.peers.faults;
         faults.watched.remove(&contexts.start);
-        faults.broken.retain(|context, _| !contexts.contains(context));
+        faults
+            .broken
+            .retain(|context, _| !contexts.contains(context));
     }
 
     /// Ends all operations in these contexts, here and on all members, and refuses others.
@@ -219,7 +221,7 @@ impl<R: Transport> Engine<R> {
         members: &dyn ContextMembers,
     ) -> bool {
         let core = &mut self.core;
-        if !core.faults.revoked.insert(contexts.start) {
+        if !core.peers.faults.revoked.insert(contexts.start) {
             return false;
         }
         core.revoke_known(contexts.clone());
@@ -230,14 +232,14 @@ impl<R: Transport> Engine<R> {
 
     /// Returns whether a communicator is revoked, by its first context.
     pub fn is_revoked(&self, first: ContextId) -> bool {
-        self.core.faults.revoked.contains(&first)
+        self.core.peers.faults.revoked.contains(&first)
     }
 
     /// All losses so far of a communicator's members are acknowledged: its receives from any source
     /// go on.
     pub fn acknowledge_losses(&mut self, first: ContextId) {
         let core = &mut self.core;
-        let Some(watched) = core.faults.watched.get_mut(&first) else {
+        let Some(watched) = core.peers.faults.watched.get_mut(&first) else {
             return;
         };
         watched.unacknowledged = None;
@@ -338,8 +340,8 @@ impl Core {
             return None;
         }
         let contexts = first..first.checked_add(count)?;
-        if self.faults.revoked.insert(first) {
-            let watched = self.faults.watched.get(&first);
+        if self.peers.faults.revoked.insert(first) {
+            let watched = self.peers.faults.watched.get(&first);
             let members = watched.map_or_else(Vec::new, |one| one.members.peers());
             self.revoke_known(contexts.clone());
             self.tell_revoked(&contexts, &members);

@@ -62,10 +62,10 @@ use garonne_engine::api::{
     StartOutcome, Status,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::fast::send_channel::SendChannel;
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_engine::observe::events::{PendingOperation, PendingReport, SentMessage};
 use garonne_engine::observe::tracer::OperationTracer;

@@ -12,9 +12,9 @@ use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs,
     StartOutcome, Status, without_shard,
 };
-use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::observe::completion_events;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;

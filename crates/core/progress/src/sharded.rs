@@ -22,9 +22,9 @@ use garonne_engine::api::{
     StartOutcome, Status, in_shard, shard_of, without_shard,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::faults::ContextMembers;
 use garonne_engine::fast::recv::{FastRecv, ReceivedMessage};
 use garonne_engine::fast::send::FastSend;
+use garonne_engine::faults::ContextMembers;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_engine::observe::events::{ExternalWait, PendingOperation, SentMessage};
 use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};

@@ -324,7 +324,10 @@ fn widened(p: &Param) -> String {
 }
 
 fn body_name(f: &Function, shared: bool) -> String {
-    let name = f.name.trim_start_matches("MPIX_").trim_start_matches("MPI_");
+    let name = f
+        .name
+        .trim_start_matches("MPIX_")
+        .trim_start_matches("MPI_");
     let name = if shared {
         name.strip_suffix("_c")
             .or(name.strip_suffix("_x"))

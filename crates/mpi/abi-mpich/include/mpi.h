@@ -230,6 +230,9 @@ typedef struct MPI_Status {
 #define MPI_ERR_SESSION                    75
 #define MPI_ERR_ERRHANDLER                 80
 #define MPI_ERR_ABI                        81
+#define MPIX_ERR_PROC_FAILED               101
+#define MPIX_ERR_PROC_FAILED_PENDING       102
+#define MPIX_ERR_REVOKED                   103
 #define MPI_ERR_LASTCODE                   1073741823
 
 /* Error codes of the tool interface */
@@ -1897,6 +1900,36 @@ MPI_Win MPI_Win_fromint(int win);
 MPI_Win PMPI_Win_fromint(int win);
 int MPI_Win_toint(MPI_Win win);
 int PMPI_Win_toint(MPI_Win win);
+
+/* Fault tolerance, beyond MPI 5.0 */
+int MPI_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int PMPI_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int MPI_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
+int PMPI_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
+int MPI_Comm_is_revoked(MPI_Comm comm, int *flag);
+int PMPI_Comm_is_revoked(MPI_Comm comm, int *flag);
+int MPI_Comm_revoke(MPI_Comm comm);
+int PMPI_Comm_revoke(MPI_Comm comm);
+int MPIX_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int PMPIX_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int MPIX_Comm_agree(MPI_Comm comm, int *flag);
+int PMPIX_Comm_agree(MPI_Comm comm, int *flag);
+int MPIX_Comm_failure_ack(MPI_Comm comm);
+int PMPIX_Comm_failure_ack(MPI_Comm comm);
+int MPIX_Comm_failure_get_acked(MPI_Comm comm, MPI_Group *failedgrp);
+int PMPIX_Comm_failure_get_acked(MPI_Comm comm, MPI_Group *failedgrp);
+int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
+int PMPIX_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
+int MPIX_Comm_iagree(MPI_Comm comm, int *flag, MPI_Request *request);
+int PMPIX_Comm_iagree(MPI_Comm comm, int *flag, MPI_Request *request);
+int MPIX_Comm_is_revoked(MPI_Comm comm, int *flag);
+int PMPIX_Comm_is_revoked(MPI_Comm comm, int *flag);
+int MPIX_Comm_ishrink(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request);
+int PMPIX_Comm_ishrink(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request);
+int MPIX_Comm_revoke(MPI_Comm comm);
+int PMPIX_Comm_revoke(MPI_Comm comm);
+int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
+int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 
 /* other names */
 int MPI_Address(void *location, MPI_Aint *address);

@@ -236,7 +236,7 @@ impl FaultDetector for AgentDetector {
         }
     }
 
-    fn contribute(&self, given: process::Contribution) -> std::result::Result<(), String> {
+    fn contribute(&self, given: process::AgreementInput) -> std::result::Result<(), String> {
         let given = agreement::Contribution {
             key: self.key(&given.key),
             members: given.members,

@@ -90,7 +90,7 @@ pub struct ProcessConfig {
 pub struct AgreementKey {
     /// First context of the communicator.
     pub context: u32,
-    /// Its first member.
+    /// First member of the communicator.
     pub first: api::Peer,
     /// Number of the agreement on it.
     pub number: u32,
@@ -98,7 +98,7 @@ pub struct AgreementKey {
 
 /// What a member brings to an agreement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contribution {
+pub struct AgreementInput {
     /// Name of the agreement.
     pub key: AgreementKey,
     /// Members, in order.
@@ -134,7 +134,7 @@ pub trait FaultDetector: Send + Sync {
     ///
     /// # Errors
     /// Nobody hears it: why.
-    fn contribute(&self, given: Contribution) -> Result<(), String>;
+    fn contribute(&self, given: AgreementInput) -> Result<(), String>;
     /// Takes the decision of an agreement, once it is there.
     fn take_decision(&self, key: &AgreementKey) -> Option<Decision>;
 }
@@ -542,13 +542,12 @@ impl Process {
                 };
                 Error::new(class, format!("process {peer}: {what}"))
             }
-            api::Error::Revoked => Error::new(
-                Class::Revoked,
-                "a member has revoked it",
-            ),
+            api::Error::Revoked => Error::new(Class::Revoked, "a member has revoked it"),
             api::Error::Pending { peer } => Error::new(
                 Class::ProcFailedPending,
-                format!("process {peer}, a possible sender, is dead, which the program has not acknowledged"),
+                format!(
+                    "process {peer}, a possible sender, is dead, which the program has not acknowledged"
+                ),
             ),
             api::Error::PeerMemory { peer } => Error::new(
                 Class::Buffer,

@@ -121,7 +121,7 @@ pub enum AgentCommand {
     DrainResult(u32, String),
     /// Answer of that node to a query, for the tool that asked at the receiver.
     QueryResult(u32, QueryId, Vec<u8>),
-    /// These ranks have died, and the job goes on.
+    /// Ranks that have died, while the job goes on.
     RanksDied(Vec<u32>),
     /// An agreement is decided.
     Decided(Decision),
@@ -185,8 +185,8 @@ pub enum AgentReport {
     Query(u32, Query),
     /// Answer of this host to a query.
     QueryResult(QueryId, Vec<u8>),
-    /// This rank has died, with this exit code, and the job goes on; its last words, and the line
-    /// that says what happened.
+    /// A rank has died, with this exit code, and the job goes on; its last words, and the line that
+    /// says what happened.
     RankDied(u32, i32, String, String),
     /// Contribution of this rank to an agreement.
     Agree(u32, Contribution),

@@ -60,7 +60,7 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(crate) fn learn_route(&mut self, context: ContextId, peer: Peer) -> Option<PeerRoute> {
-        if self.faults.is_broken(context) {
+        if self.peers.faults.is_broken(context) {
             return None;
         }
         let peer_index = self.peer_index(peer)?;

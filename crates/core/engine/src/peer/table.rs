@@ -5,6 +5,7 @@
 //! were spoken to only, so a world of a million costs what its neighbours cost.
 
 use crate::api::Peer;
+use crate::faults::Faults;
 use crate::observe::counters::ExportedCounters;
 use crate::peer::credits::CreditQuotas;
 use crate::peer::state::PeerState;
@@ -29,6 +30,8 @@ pub(crate) struct PeerTable {
     stale_capabilities: bool,
     /// Tells other processes where to read what the states have counted.
     counters: ExportedCounters,
+    /// Contexts that are broken, most of them since a peer is lost.
+    pub faults: Faults,
 }
 
 impl PeerTable {
@@ -39,6 +42,7 @@ impl PeerTable {
             states: Vec::new(),
             world: count,
             any_lost: false,
+            faults: Faults::default(),
             lost: Vec::new(),
             stale_capabilities: false,
             counters: ExportedCounters::new(quotas),

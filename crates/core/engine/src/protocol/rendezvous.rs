@@ -5,10 +5,10 @@
 //! bulk operation per message, so that others get their turn. A receive whose data the sender may
 //! write ends when the transport says that nobody writes any more.
 
-use crate::faults::ended_early;
 use crate::api::{Error, Peer};
 use crate::core::Core;
 use crate::engine::Engine;
+use crate::faults::ended_early;
 use crate::protocol::wire::{FLAG_FAILED, FLAG_REGION, FLAG_UNCALLED, Rtr, RtrFin, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, from_wire};
 use crate::transport::{

@@ -11,7 +11,7 @@ use super::{Comm, CommInner};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::limits::CONTEXTS_PER_COMM;
-use crate::process::{AgreementKey, Contribution, Decision};
+use crate::process::{AgreementInput, AgreementKey, Decision};
 use crate::request::{Completion, Outcome, Request, Status};
 use garonne_engine::api::{CallOrigin, ContextId, Peer};
 use garonne_engine::faults::ContextMembers;
@@ -187,7 +187,7 @@ impl Comm {
 
     /// Learns of deaths, and returns all dead members in the order in which they became known.
     fn learn_deaths(&self) -> std::sync::MutexGuard<'_, KnownFaults> {
-        let mut known = lock(&self.0.faults.0);
+        let mut known = lock(&self.0.placement.faults.0);
         if let Some(detector) = self.0.process.config.faults.as_ref() {
             let members = self.0.fault_members();
             for peer in detector.dead() {
@@ -220,7 +220,7 @@ impl Comm {
 
     /// `MPIX_Comm_failure_get_acked`: the dead members that were acknowledged.
     pub fn acknowledged(&self) -> Group {
-        let known = lock(&self.0.faults.0);
+        let known = lock(&self.0.placement.faults.0);
         Group::compact(known.dead[..known.acknowledged].to_vec())
     }
 
@@ -327,7 +327,7 @@ impl Comm {
         known.agreements = known.agreements.wrapping_add(1);
         let mut acknowledged = known.dead[..known.acknowledged].to_vec();
         acknowledged.sort_unstable();
-        let given = Contribution {
+        let given = AgreementInput {
             key,
             acknowledged,
             members,
@@ -347,9 +347,9 @@ impl Comm {
             let detector = detector.ok_or_else(|| {
                 self.unsupported("has no agent that could decide: start the job by a launcher")
             })?;
-            detector.contribute(given).map_err(|text| {
-                Error::new(Class::Other, format!("{}: {text}", self.label()))
-            })?;
+            detector
+                .contribute(given)
+                .map_err(|text| Error::new(Class::Other, format!("{}: {text}", self.label())))?;
         }
         Ok(poll_fn(move |_| {
             let decision = alone.clone().or_else(|| {

@@ -86,8 +86,6 @@ pub(crate) struct CommInner {
     persistent: Mutex<HashSet<u32>>,
     /// The shared segment of its collectives.
     pub segment: CommSegment,
-    /// What is known of dead members.
-    pub faults: faults::CommFaults,
     /// Place of its processes, once somebody asked.
     placement: MemberPlacement,
     /// The edge's handle, 0 while it has none.
@@ -115,13 +113,16 @@ pub(crate) struct CommInner {
     lease: OnceLock<context_ids::ContextLease>,
 }
 
-/// Nodes of a communicator's processes, found out at the first question.
+/// Nodes of a communicator's processes, found out at the first question, and what is known of the
+/// dead ones.
 #[derive(Default)]
 struct MemberPlacement {
     /// Whether all its processes share one node.
     on_node: OnceLock<bool>,
     /// Way in which its processes are spread over nodes.
     spread: OnceLock<Option<Arc<NodeMap>>>,
+    /// Members that are dead.
+    faults: faults::CommFaults,
 }
 
 impl CommInner {
@@ -308,7 +309,6 @@ impl Comm {
             collective_counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
             segment: CommSegment::default(),
-            faults: faults::CommFaults::default(),
             placement: MemberPlacement::default(),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),

@@ -354,7 +354,7 @@ pub(crate) struct SetupTask<T> {
     waiter: AnyOfWaiter,
     /// Shown to tools while a thread waits for the request.
     meeting: Option<ExternalWait>,
-    /// It waits for memory that others write.
+    /// Whether the work waits for memory that others write.
     polls_memory: bool,
 }
 

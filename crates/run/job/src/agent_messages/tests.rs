@@ -1,5 +1,5 @@
-use crate::agreement::AgreementKey;
 use super::*;
+use crate::agreement::AgreementKey;
 use crate::job::{Program, StderrMode, StdinReaders};
 use crate::node_map::NodeMap;
 use crate::process_exit::ProcessExit;
