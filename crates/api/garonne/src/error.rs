@@ -24,6 +24,11 @@ pub(crate) fn of_engine(what: &str, error: api::Error) -> Error {
         ),
         api::Error::Misuse(text) => Error::misuse(codes::G0401, format!("{what}: {text}")),
         api::Error::Peer { peer, what: why } => gone(what, peer, why),
+        api::Error::Revoked => Error::misuse(
+            codes::G0401,
+            format!("{what}: its communicator was revoked"),
+        ),
+        api::Error::Pending { peer } => gone(what, peer, "it is dead"),
         api::Error::PeerMemory { peer } => gone(what, peer, "its memory cannot be read any more"),
         api::Error::Unreached(cause) => Error::resource(
             codes::G0301,

@@ -183,6 +183,11 @@ impl Agent<'_> {
                 ProcessExit::Exit(_) => String::new(),
             };
             let line = format!("error[{code}]: {place} {what}{when}{crash}");
+            let killed = matches!(ended, ProcessExit::Signal(_));
+            if killed && self.faults.survives() && !self.has_cause() {
+                // It has done its part.
+                return self.output.print_line(&mut self.ctx, &line);
+            }
             self.fail(
                 rank,
                 JobFailure {
