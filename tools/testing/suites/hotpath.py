@@ -24,11 +24,11 @@ WAYS = {
     "blocking": (("MPI_Send",), ("MPI_Recv",)),
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
-CEILINGS = {"blocking": (80, 222), "nonblocking": (126, 330)}
+CEILINGS = {"blocking": (80, 222), "nonblocking": (110, 310)}
 # How much more a message may take through the library of another ABI, on rank 0 and on rank 1 (docs/internals/abis.md says why).
 OTHER_ABIS = {
     "mpich": (mpich_abi.family, {"blocking": (10, 10), "nonblocking": (10, 20)}),
-    "openmpi": (openmpi_abi.family, {"blocking": (50, 35), "nonblocking": (55, 57)}),
+    "openmpi": (openmpi_abi.family, {"blocking": (15, 20), "nonblocking": (15, 40)}),
 }
 # How far the prices with and without may differ, but for what does not happen at each message: a return of credits that comes sooner or later, a table that grows.
 SAME = 0.5

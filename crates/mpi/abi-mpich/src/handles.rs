@@ -6,7 +6,7 @@ use crate::wrappers::{
     predefined_from_native, predefined_to_native,
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
-use garonne_bodies::abi::fast::{FastAbi, PlainType};
+use garonne_bodies::abi::fast::{CommKey, FastAbi, PlainType, int_key};
 use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_INT_HANDLE};
 use std::ffi::c_int;
 
@@ -121,8 +121,8 @@ impl FastAbi for Mpich {
     }
 
     #[inline(always)]
-    fn comm_word(comm: c_int) -> u32 {
-        comm as u32
+    fn comm_key(comm: c_int) -> CommKey {
+        int_key(comm as u32)
     }
 
     #[inline(always)]

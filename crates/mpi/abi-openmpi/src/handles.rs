@@ -1,10 +1,11 @@
 //! The ABI as a type: its handles and numbers.
 
+use crate::object_table::{ObjectTable, PlainTypes};
 use crate::wrappers::{
     ERROR, LAST_ERROR_CODES, fortran_integers, native_error, own_error, own_keyval,
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
-use garonne_bodies::abi::fast::{FastAbi, PlainType};
+use garonne_bodies::abi::fast::{CommKey, FastAbi, PlainType, pointer_key};
 use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_POINTER_HANDLE};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,8 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 
 /// Bit of a handle that names an object of the program's: the other bits are the word.
 const DYNAMIC: usize = 1 << 63;
+/// Words of the program's objects are below.
+const DYNAMIC_MAX: usize = 1 << 31;
 /// Addresses are smaller. An object that stands for nothing in the standard ABI has a larger word.
 const ADDRESS_MAX: usize = 1 << 61;
 /// Words of an object that the library makes for an error handler.
@@ -28,79 +31,8 @@ const PREDEFINED_MAX: usize = 1024;
 static OBJECTS: [AtomicUsize; PREDEFINED_MAX] = [const { AtomicUsize::new(0) }; PREDEFINED_MAX];
 /// Objects by their addresses.
 static WORDS: ObjectTable = ObjectTable::new();
-
-/// Table of objects: the word of each by its address, searched for each handle that a call gets.
-/// An address that is not in it is no handle, so no call reads memory that it was not told of.
-/// Objects are added and never taken out.
-struct ObjectTable([ObjectEntry; ObjectTable::LEN]);
-
-/// An object's address and word; zeros where there is none.
-struct ObjectEntry {
-    address: AtomicUsize,
-    word: AtomicUsize,
-}
-
-impl ObjectTable {
-    /// Several times as many entries as there are predefined handles.
-    const LEN: usize = 1024;
-    /// Objects have as many bytes or more, so those side by side have entries side by side.
-    const SMALLEST: usize = 256;
-
-    const fn new() -> Self {
-        Self(
-            [const {
-                ObjectEntry {
-                    address: AtomicUsize::new(0),
-                    word: AtomicUsize::new(0),
-                }
-            }; Self::LEN],
-        )
-    }
-
-    /// Returns the entries for an address in the order in which they are looked at.
-    #[inline(always)]
-    fn entries(&self, address: usize) -> impl Iterator<Item = &ObjectEntry> {
-        let first = address / Self::SMALLEST;
-        (0..Self::LEN).map(move |step| &self.0[first.wrapping_add(step) % Self::LEN])
-    }
-
-    /// Adds an object. Returns whether there was room.
-    fn add(&self, address: usize, word: usize) -> bool {
-        let free = |entry: &&ObjectEntry| {
-            let word = (entry.word).compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed);
-            word.is_ok()
-        };
-        match self.entries(address).find(free) {
-            Some(entry) => {
-                entry.address.store(address, Ordering::Release);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Returns the address of the object with a word.
-    #[cold]
-    fn address(&self, word: usize) -> Option<usize> {
-        let mut entries = self.0.iter();
-        let found = entries.find(|entry| entry.word.load(Ordering::Acquire) == word);
-        found.map(|entry| entry.address.load(Ordering::Acquire))
-    }
-
-    /// Returns the word of the object at an address.
-    #[inline(always)]
-    fn word(&self, address: usize) -> Option<usize> {
-        for entry in self.entries(address) {
-            match entry.address.load(Ordering::Acquire) {
-                0 => return None,
-                found if found == address => return Some(entry.word.load(Ordering::Relaxed)),
-                _ => {}
-            }
-        }
-        None
-    }
-}
-
+/// Plain datatypes among them.
+static PLAIN_TYPES: PlainTypes = PlainTypes::new();
 /// Keeps the addresses of the objects of predefined handles. The library that has the objects calls
 /// this when it is loaded. The addresses are those that the program uses: the loader may have put
 /// the objects into the program.
@@ -120,6 +52,10 @@ pub unsafe fn set_objects(first: *const *const usize, count: usize) {
             place.store(address, Ordering::Relaxed);
         }
         WORDS.add(address, word);
+        let plain = PlainType::of(word);
+        if plain.bytes > 0 {
+            PLAIN_TYPES.add(address, plain);
+        }
     }
 }
 
@@ -134,7 +70,7 @@ pub(crate) fn make_object(word: usize) -> Option<&'static [AtomicUsize; OBJECT_W
 
 /// Returns the word of an object. An address of no object, such as null or a handle of another ABI,
 /// becomes a word that names nothing.
-#[inline]
+#[inline(never)]
 fn word_of_object(handle: usize) -> usize {
     WORDS
         .word(handle)
@@ -158,6 +94,9 @@ impl HandleConversion<usize> for OpenMpi {
 
     #[inline]
     fn from_native(_: HandleKind, word: usize) -> usize {
+        if (PREDEFINED_MAX..DYNAMIC_MAX).contains(&word) {
+            return word | DYNAMIC;
+        }
         let object = OBJECTS.get(word).map(|place| place.load(Ordering::Relaxed));
         match object {
             Some(address) if address != 0 => address,
@@ -174,14 +113,20 @@ impl HandleConversion<usize> for OpenMpi {
 impl FastAbi for OpenMpi {
     #[inline(always)]
     fn plain_type(datatype: usize) -> Option<PlainType> {
-        let word = Self::to_native(HandleKind::Datatype, datatype);
-        Some(PlainType::of(word))
+        PLAIN_TYPES.find(datatype)
     }
 
     #[inline(always)]
-    fn comm_word(comm: usize) -> u32 {
-        // No communicator has the largest word.
-        u32::try_from(Self::to_native(HandleKind::Comm, comm)).unwrap_or(u32::MAX)
+    fn comm_key(comm: usize) -> CommKey {
+        pointer_key(comm)
+    }
+
+    #[inline(always)]
+    fn request_word(request: usize) -> usize {
+        match request & DYNAMIC {
+            0 => UNKNOWN_POINTER_HANDLE,
+            _ => request & !DYNAMIC,
+        }
     }
 
     #[inline(always)]
@@ -280,22 +225,6 @@ mod tests {
             assert!(word > 1 << 61, "{garbage:#x} names nothing: {word:#x}");
             assert_eq!(OpenMpi::from_native(HandleKind::Comm, word), garbage);
         }
-    }
-
-    #[test]
-    fn a_table_of_objects_finds_all_that_fit_and_no_other() {
-        let table = Box::new(ObjectTable::new());
-        // All begin at the same entry.
-        let address = |at: usize| 0x4000_0000 + at * ObjectTable::LEN * ObjectTable::SMALLEST;
-        for at in 0..ObjectTable::LEN {
-            assert!(table.add(address(at), at + 1));
-        }
-        assert!(!table.add(address(ObjectTable::LEN), 1), "no room");
-        for at in 0..ObjectTable::LEN {
-            assert_eq!(table.word(address(at)), Some(at + 1));
-        }
-        assert_eq!(table.word(address(ObjectTable::LEN)), None);
-        assert_eq!(table.word(0), None);
     }
 
     #[test]

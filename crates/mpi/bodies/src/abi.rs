@@ -96,7 +96,7 @@ pub trait Abi: Copy + Eq + Debug + 'static {
     /// Status in this ABI's layout.
     type Status: StatusLayout;
     /// Handle as C passes it by value, of every kind but `MPI_File`.
-    type Handle: Copy;
+    type Handle: Copy + PartialEq;
     /// Address that stands for the predefined function that copies an attribute. `None` if that is
     /// a function like any.
     const DUP_FN: Option<usize>;

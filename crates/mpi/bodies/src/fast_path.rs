@@ -56,26 +56,39 @@ struct PeerEntry {
 
 const _: () = assert!(size_of::<PeerEntry>() == 32, "two in a line");
 
-/// Names a communicator in the table: its handle in the standard ABI, or what [`foreign_key`]
-/// makes of its handle in another ABI; 0 for no communicator.
+/// Names a communicator in the table: its handle in the standard ABI, or what [`int_key`] or
+/// [`pointer_key`] makes of its handle in another ABI; 0 for no communicator.
 pub type CommKey = usize;
 
-/// Distance of the keys of other ABIs from their words: no such key is a handle of the standard
-/// ABI, all of which are smaller, and both have slots of their own.
-const FOREIGN: usize = (1 << 31) - ENTRIES / 2;
+/// Distance of keys of handles that are `int`: no such key is a handle of the standard ABI, all of
+/// which are smaller, and both have slots of their own.
+const INTS: usize = (1 << 31) - ENTRIES / 2;
+/// Distance of keys of handles that are pointers. No address, and no address with the highest bit
+/// set, becomes a key of another kind.
+const POINTERS: usize = (1 << 62) + ENTRIES / 2;
 
-/// Returns the key for calls of another ABI.
+/// Returns the key of a handle that is an `int`. Its lower 31 bits are the word of the standard ABI
+/// unless the communicator is predefined.
 #[inline(always)]
-pub(crate) fn foreign_key(word: u32) -> CommKey {
-    word as usize + FOREIGN
+pub fn int_key(handle: u32) -> CommKey {
+    handle as usize + INTS
+}
+
+/// Returns the key of a handle that is a pointer: the address of a predefined object, or the word
+/// of the standard ABI with the highest bit set.
+#[inline(always)]
+pub fn pointer_key(handle: usize) -> CommKey {
+    handle.wrapping_add(POINTERS)
 }
 
 /// Returns the handle in the standard ABI of the communicator that a key names, unless it is
 /// predefined in another ABI.
 fn handle_of(key: CommKey) -> usize {
-    match key.checked_sub(FOREIGN) {
-        Some(word) => word & (i32::MAX as usize),
-        None => key,
+    let word = |handle: usize| handle & (i32::MAX as usize);
+    match (key.checked_sub(POINTERS), key.checked_sub(INTS)) {
+        (Some(handle), _) if handle >> 63 == 0 => 0,
+        (Some(handle), _) | (None, Some(handle)) => word(handle),
+        (None, None) => key,
     }
 }
 

@@ -96,40 +96,30 @@ fn shard_of(handle: MPI_Request) -> usize {
     }
 }
 
-/// Place of a request, or of the first of several, in the form of some ABI.
-pub(crate) trait RequestPlace: Copy {
-    /// Reads the handle.
-    fn get(self) -> Result<MPI_Request>;
-    /// Makes the handle null.
-    fn clear(self) -> Result<()>;
-    /// The place of the request that lies so many requests behind.
-    fn element(self, at: usize) -> Self;
-    /// Reads the handle of the request that lies so many requests behind.
+/// Array of requests in the form of some ABI.
+pub(crate) trait RequestArray: Copy {
+    /// Reads the handle at an index.
+    fn at(self, at: usize) -> Result<MPI_Request>;
+    /// Makes the handle at an index null.
+    fn clear(self, at: usize) -> Result<()>;
+    /// Returns whether the request at an index completed without the engine. Threads that wait only
+    /// for such sends then share no lock.
     #[inline(always)]
-    fn at(self, at: usize) -> Result<MPI_Request> {
-        self.element(at).get()
+    fn was_complete(self, at: usize) -> Result<bool> {
+        self.at(at)
+            .map(|handle| handle == DONE || handle == MPI_REQUEST_NULL)
     }
 }
 
-impl RequestPlace for Ptr<MPI_Request> {
-    #[inline(always)]
-    fn get(self) -> Result<MPI_Request> {
-        Ptr::get(self)
-    }
-
-    #[inline(always)]
-    fn clear(self) -> Result<()> {
-        self.set(MPI_REQUEST_NULL)
-    }
-
-    #[inline(always)]
-    fn element(self, at: usize) -> Self {
-        self.element(at)
-    }
-
+impl RequestArray for Ptr<MPI_Request> {
     #[inline(always)]
     fn at(self, at: usize) -> Result<MPI_Request> {
-        self.at(at)
+        Ptr::at(self, at)
+    }
+
+    #[inline(always)]
+    fn clear(self, at: usize) -> Result<()> {
+        self.put(at, MPI_REQUEST_NULL)
     }
 }
 
@@ -162,7 +152,7 @@ impl ShardEngine {
     /// Returns the engine of the first light receive among these requests; of the first shard if
     /// there is none.
     #[inline(always)]
-    fn for_first(count: usize, array_of_requests: impl RequestPlace) -> Result<Option<Self>> {
+    fn for_first(count: usize, array_of_requests: impl RequestArray) -> Result<Option<Self>> {
         let first = if this_rank::has_shards() {
             first_posted(count, array_of_requests)?
         } else {
@@ -315,16 +305,13 @@ fn complete_one<S: StatusLayout>(
 #[inline]
 pub(crate) fn wait_all<S: StatusLayout>(
     count: usize,
-    array_of_requests: impl RequestPlace,
+    array_of_requests: impl RequestArray,
     statuses: Ptr<S>,
 ) -> Result<usize> {
     let mut begun = 0;
-    while begun < count && was_complete(array_of_requests.at(begun)?) {
-        consume(
-            array_of_requests.element(begun),
-            statuses.element(begun),
-            &Status::EMPTY,
-        )?;
+    while begun < count && array_of_requests.was_complete(begun)? {
+        array_of_requests.clear(begun)?;
+        write_one(statuses, begun, || S::encode(&Status::EMPTY))?;
         begun += 1;
     }
     if begun == count || !is_light(array_of_requests.at(begun)?) {
@@ -371,7 +358,7 @@ pub(crate) fn wait_all<S: StatusLayout>(
 
 /// Returns the first light receive among these requests, or [`DONE`].
 #[inline(always)]
-fn first_posted(count: usize, array_of_requests: impl RequestPlace) -> Result<MPI_Request> {
+fn first_posted(count: usize, array_of_requests: impl RequestArray) -> Result<MPI_Request> {
     for at in 0..count {
         let handle = array_of_requests.at(at)?;
         if engine_name(handle).is_some() {
@@ -489,20 +476,20 @@ impl<S: StatusLayout> SomeArgs<S> {
     fn complete_ready(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
-            let place = self.array_of_requests.element(at);
-            let handle = place.get()?;
+            let requests = self.array_of_requests;
+            let handle = requests.at(at)?;
             if handle == MPI_REQUEST_NULL {
                 continue;
             }
             active = true;
-            let status = self.statuses.element(over);
-            let ended = if handle == DONE {
-                consume(place, status, &Status::EMPTY)?;
-                Some(true)
-            } else {
-                engine
-                    .host
-                    .ending(|shard| complete_at(shard, place, status))?
+            let ended = match light_state(engine.host, handle) {
+                LightState::Complete(ended) => {
+                    requests.clear(at)?;
+                    write_one(self.statuses, over, || S::encode(&ended))?;
+                    Some(true)
+                }
+                LightState::Active => Some(false),
+                LightState::NeedsGeneralPath => None,
             };
             match ended {
                 Some(true) => {
@@ -563,73 +550,66 @@ impl<S: StatusLayout> SomeArgs<S> {
 
 /// Completes requests from index `next` on. Returns the index of the first request that is active
 /// or not light, and whether waiting is over.
-#[inline(never)]
+#[inline(always)]
 fn complete_in_order<S: StatusLayout>(
     engine: ShardEngine,
-    (mut next, count): (usize, usize),
-    array_of_requests: impl RequestPlace,
+    range: (usize, usize),
+    array_of_requests: impl RequestArray,
     statuses: Ptr<S>,
 ) -> Result<(usize, bool)> {
-    engine.host.ending(|shard| {
-        while next < count {
-            if engine.many && !engine.knows(array_of_requests.at(next)?) {
-                break;
-            }
-            match complete_at(
-                shard,
-                array_of_requests.element(next),
-                statuses.element(next),
-            )? {
-                Some(true) => next += 1,
-                Some(false) => return Ok((next, false)),
-                None => break,
-            }
-        }
-        Ok((next, true))
-    })
+    let only = engine.many.then_some(engine);
+    engine
+        .host
+        .ending(|shard| complete_in_shard(shard, only, range, array_of_requests, statuses))
 }
 
-/// Returns whether the request completed without the engine. Threads that wait only for such sends
-/// then share no lock.
-#[inline(always)]
-fn was_complete(handle: MPI_Request) -> bool {
-    handle == DONE || handle == MPI_REQUEST_NULL
-}
-
-/// Completes one of several requests. Returns whether it is complete, or `None` if the general path
-/// must run.
-#[inline(always)]
-fn complete_at<R: Transport, S: StatusLayout>(
+/// Completes requests as [`complete_in_order`] does, in an engine that is locked; it is the engine
+/// of `only` some requests if there are several.
+// A function of its own, so that the loop's variables stay in registers.
+#[inline(never)]
+fn complete_in_shard<R: Transport, S: StatusLayout>(
     shard: &mut Engine<R>,
-    place: impl RequestPlace,
-    status: Ptr<S>,
-) -> Result<Option<bool>> {
-    let handle = place.get()?;
-    let ended = if was_complete(handle) {
-        Status::EMPTY
-    } else {
-        match light_state_in(shard, handle) {
-            LightState::Complete(ended) => ended,
-            LightState::Active => return Ok(Some(false)),
-            LightState::NeedsGeneralPath => return Ok(None),
+    only: Option<ShardEngine>,
+    (mut next, count): (usize, usize),
+    array_of_requests: impl RequestArray,
+    statuses: Ptr<S>,
+) -> Result<(usize, bool)> {
+    while next < count {
+        if array_of_requests.was_complete(next)? {
+            array_of_requests.clear(next)?;
+            write_one(statuses, next, || S::encode(&Status::EMPTY))?;
+            next += 1;
+            continue;
         }
-    };
-    consume(place, status, &ended)?;
-    Ok(Some(true))
+        let handle = array_of_requests.at(next)?;
+        if only.is_some_and(|engine| !engine.knows(handle)) {
+            break;
+        }
+        let name = engine_name(handle).map(|name| shard.take_plain(name));
+        match name {
+            Some(PlainRecvStatus::Plainly(received)) => {
+                array_of_requests.clear(next)?;
+                write_one(statuses, next, || S::of_message(&received.into()))?;
+                next += 1;
+            }
+            Some(PlainRecvStatus::NotYet) => return Ok((next, false)),
+            _ => break,
+        }
+    }
+    Ok((next, true))
 }
 
-/// Sets the handle of one of several requests to null, and writes its status.
+/// Writes the status of one of several requests, unless the program ignores them.
 #[inline(always)]
-fn consume<S: StatusLayout>(
-    place: impl RequestPlace,
-    status: Ptr<S>,
-    ended: &Status,
+fn write_one<S: StatusLayout>(
+    statuses: Ptr<S>,
+    at: usize,
+    status: impl FnOnce() -> S,
 ) -> Result<()> {
-    place.clear()?;
-    if !status.is_null() {
-        status.set(S::encode(ended))?;
+    match statuses.is_null() {
+        true => Ok(()),
+        false => statuses.put(at, status()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,33 +9,33 @@ use super::{Abi, CallSite, HandleKind, Ptr};
 use crate::c_args::Buf;
 use crate::call::{CallId, ErrorObject, Result, return_code};
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
-use crate::fast_path::{self, CommKey, foreign_key};
+use crate::fast_path;
 use crate::handle::{MPI_Comm, MPI_Request};
 use crate::last_call;
-use crate::light_request::{self, RequestPlace};
+use crate::light_request::{self, RequestArray};
 use crate::status::StatusLayout;
 use crate::trace_calls::needs_check;
 use garonne_engine::api::Request;
 use std::cell::Cell;
 use std::ffi::c_int;
 
-pub use crate::fast_path::{ElementCount, PlainType};
+pub use crate::fast_path::{CommKey, ElementCount, PlainType, int_key, pointer_key};
 
 /// What fast paths need of an ABI.
 pub trait FastAbi: HandleConversion<<Self as Abi>::Handle> {
     /// Returns what the fast paths need of a datatype. `None` for one that they do not know.
     fn plain_type(datatype: Self::Handle) -> Option<PlainType>;
-    /// Returns a word for a communicator that no other handle of this ABI has. Its lower 31 bits
-    /// are the word of the standard ABI unless the communicator is predefined.
-    fn comm_word(comm: Self::Handle) -> u32;
+    /// Returns the key of a communicator.
+    fn comm_key(comm: Self::Handle) -> CommKey;
+    /// Returns the standard ABI's word of a request. A predefined one may become a word that names
+    /// nothing.
+    #[inline(always)]
+    fn request_word(request: Self::Handle) -> usize {
+        Self::to_native(HandleKind::Request, request)
+    }
     /// Returns the standard ABI's tag for a receive. A tag that means nothing becomes one that
     /// means nothing.
     fn recv_tag(tag: c_int) -> c_int;
-}
-
-#[inline(always)]
-fn key<A: FastAbi>(comm: A::Handle) -> CommKey {
-    foreign_key(A::comm_word(comm))
 }
 
 /// Fast path of `MPI_Send`. Returns the error code, or `None` without any effect if the general
@@ -50,7 +50,7 @@ pub fn send<A: FastAbi>(
 ) -> Option<c_int> {
     last_call::record_site(site);
     let data = (count, A::plain_type(datatype)?);
-    fast_path::send_plain((CallId(call), site), buf, data, envelope, key::<A>(comm))
+    fast_path::send_plain((CallId(call), site), buf, data, envelope, A::comm_key(comm))
 }
 
 /// `MPI_Isend`, as [`send`].
@@ -82,7 +82,7 @@ pub fn recv<A: FastAbi>(
     last_call::record_site(site);
     let data = (count, A::plain_type(datatype)?);
     let envelope = (source, A::recv_tag(tag));
-    let place = (key::<A>(comm), status);
+    let place = (A::comm_key(comm), status);
     fast_path::recv_plain((CallId(call), site), buf, data, envelope, place)
 }
 
@@ -101,7 +101,7 @@ pub fn irecv<A: FastAbi>(
     last_call::record_site(site);
     let data = (count, A::plain_type(datatype)?);
     let envelope = (source, A::recv_tag(tag));
-    let (call, key) = (CallId(call), key::<A>(comm));
+    let (call, key) = (CallId(call), A::comm_key(comm));
     match fast_path::irecv_plain((call, site), buf, data, envelope, key)? {
         Ok(handle) => request.set_if(A::handle(HandleKind::Request, handle.0)),
         Err(name) => {
@@ -127,26 +127,30 @@ fn return_posted<A: FastAbi>(
     A::error(return_code(call, ErrorObject::Comm(comm), named))
 }
 
-/// Place of a request in another ABI.
+/// Array of requests in another ABI.
 #[derive(Clone, Copy)]
-struct ForeignRequest<A: FastAbi>(Ptr<A::Handle>);
+struct ForeignRequests<A: FastAbi> {
+    requests: Ptr<A::Handle>,
+    /// `MPI_REQUEST_NULL` of the ABI.
+    null: A::Handle,
+}
 
-impl<A: FastAbi> RequestPlace for ForeignRequest<A> {
+impl<A: FastAbi> RequestArray for ForeignRequests<A> {
     #[inline(always)]
-    fn get(self) -> Result<MPI_Request> {
-        let handle = self.0.get()?;
-        Ok(MPI_Request(A::to_native(HandleKind::Request, handle)))
+    fn at(self, at: usize) -> Result<MPI_Request> {
+        Ok(MPI_Request(A::request_word(self.requests.at(at)?)))
     }
 
     #[inline(always)]
-    fn clear(self) -> Result<()> {
-        let null = A::handle(HandleKind::Request, MPI_REQUEST_NULL.0);
-        self.0.set(null)
+    fn clear(self, at: usize) -> Result<()> {
+        self.requests.put(at, self.null)
     }
 
     #[inline(always)]
-    fn element(self, at: usize) -> Self {
-        Self(self.0.element(at))
+    fn was_complete(self, at: usize) -> Result<bool> {
+        let done = A::handle(HandleKind::Request, light_request::DONE.0);
+        let handle = self.requests.at(at)?;
+        Ok(handle == done || handle == self.null)
     }
 }
 
@@ -178,7 +182,11 @@ pub fn waitall<A: FastAbi>(
         true => Buf::from_addr(0).typed(),
         false => statuses,
     };
-    match light_request::wait_all(total, ForeignRequest::<A>(requests), given) {
+    let array = ForeignRequests::<A> {
+        requests,
+        null: A::handle(HandleKind::Request, MPI_REQUEST_NULL.0),
+    };
+    match light_request::wait_all(total, array, given) {
         Ok(seen) if seen == total => MPI_SUCCESS,
         Ok(seen) => {
             let rest = match given.is_null() {
@@ -196,6 +204,6 @@ pub fn waitall<A: FastAbi>(
 #[inline]
 pub fn learn<A: FastAbi>(comm: A::Handle, native: MPI_Comm, rank: c_int) {
     if rank >= 0 {
-        fast_path::learn_foreign(native, rank, key::<A>(comm));
+        fast_path::learn_foreign(native, rank, A::comm_key(comm));
     }
 }
