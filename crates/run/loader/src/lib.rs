@@ -16,6 +16,7 @@
 
 pub mod cache;
 pub mod closure;
+pub mod interpreter;
 pub mod mpi;
 pub mod object_cache;
 pub mod object_file;

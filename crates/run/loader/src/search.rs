@@ -52,6 +52,9 @@ impl std::fmt::Display for FoundBy {
     }
 }
 
+/// Variables that name directories of R's packages.
+const R_PACKAGES: [&str; 3] = ["R_LIBS", "R_LIBS_USER", "R_LIBS_SITE"];
+
 /// What the loader is told from outside a program.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
@@ -59,6 +62,8 @@ pub struct Environment {
     pub library_path: Vec<PathBuf>,
     /// Objects of `LD_PRELOAD`, in order.
     pub preload: Vec<String>,
+    /// Directories of R's packages, in which modules of R that load MPI may be.
+    pub r_libraries: Vec<PathBuf>,
     /// The loader's cache.
     pub cache: Cache,
 }
@@ -70,8 +75,10 @@ impl Environment {
         let preload = value(PRELOAD).unwrap_or_default();
         let preload = preload.to_string_lossy();
         let preload = preload.split([':', ' ']).filter(|name| !name.is_empty());
+        let of_r = R_PACKAGES.into_iter().filter_map(&value);
         Self {
             library_path: split_dirs(&library_path, b":;"),
+            r_libraries: of_r.flat_map(|list| split_dirs(&list, b":")).collect(),
             preload: preload.map(str::to_owned).collect(),
             cache: Cache::of_system(),
         }

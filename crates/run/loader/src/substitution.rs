@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::closure::{Closure, LoadedObject};
+use crate::interpreter;
 use crate::mpi::{self, MpiAbi};
 use crate::object_cache::ObjectCache;
 use crate::object_file;
@@ -22,9 +23,6 @@ pub const ENV_MPI4PY: &str = "MPI4PY_LIBMPI";
 /// Where libraries of the standard ABI and of others lie, below the installation's prefix.
 const STANDARD: &str = "lib/libmpi_abi.so.1";
 const FOREIGN: &str = "lib/foreign";
-
-/// Programs that load MPI as a module while they run, by the beginnings of their names.
-const INTERPRETERS: [&str; 5] = ["python", "julia", "R", "Rscript", "perl"];
 
 /// The libraries of an installed Garonne.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +147,8 @@ pub enum PreloadReason {
     NotFound,
     /// This file of another MPI lies beside an interpreter, whose modules would load it.
     BesideInterpreter(PathBuf),
+    /// This module of R needs another MPI, which R's own search path would give it.
+    ModuleOfR(PathBuf),
     /// The user has named the ABI.
     Forced,
 }
@@ -165,6 +165,11 @@ impl fmt::Display for PreloadReason {
                     path.display()
                 )
             }
+            Self::ModuleOfR(path) => write!(
+                f,
+                "{} would take an MPI of the system, where R searches first",
+                path.display()
+            ),
             Self::Forced => f.write_str("it was asked for"),
         }
     }
@@ -224,7 +229,7 @@ impl Substitution {
             substitution.is_complete = substitution.has_only_garonne(installation);
             return substitution;
         }
-        substitution.add_preloads(program, installation, forced);
+        substitution.add_preloads(program, (&environment, installation), forced);
         if !substitution.preload.is_empty() {
             if !can_be_listed(&installation.foreign) {
                 substitution.obstacle = Some(Obstacle::Path(installation.foreign.clone()));
@@ -242,7 +247,7 @@ impl Substitution {
     fn add_preloads(
         &mut self,
         program: &Program,
-        installation: &Installation,
+        (environment, installation): (&Environment, &Installation),
         forced: Option<MpiAbi>,
     ) {
         if let Some(path) = forced.and_then(|abi| installation.library(abi)) {
@@ -271,9 +276,17 @@ impl Substitution {
         for path in missing {
             self.add(path, PreloadReason::NotFound);
         }
-        for name in beside_interpreter(program, installation) {
-            if let (Some(path), Some(dir)) = (installation.file(&name), libraries_beside(program)) {
-                self.add(path, PreloadReason::BesideInterpreter(dir.join(name)));
+        for beside in interpreter::libraries_found_first(program, &installation.names) {
+            let name = beside.file_name().and_then(OsStr::to_str);
+            if let Some(path) = name.and_then(|name| installation.file(name)) {
+                self.add(path, PreloadReason::BesideInterpreter(beside));
+            }
+        }
+        for module in interpreter::modules_of_r(program, &environment.r_libraries) {
+            let needed = object_file::read(&module).map(|file| file.needed);
+            let paths = needed.into_iter().flatten();
+            for path in paths.filter_map(|name| installation.replacement(&name)) {
+                self.add(path, PreloadReason::ModuleOfR(module.clone()));
             }
         }
     }
@@ -333,64 +346,4 @@ fn has_own_mpi(path: &Path) -> bool {
         is_garonne |= is_defined && name.starts_with(mpi::OWN_SYMBOLS);
     });
     plain && profiling && !is_garonne
-}
-
-/// Returns whether programs of this file name load MPI while they run, if at all.
-pub fn is_interpreter(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    INTERPRETERS.iter().any(|known| match known.len() {
-        1 => name == *known,
-        _ => name.starts_with(known),
-    })
-}
-
-/// Returns the directory of libraries that belongs to an interpreter: `P/lib` of `P/bin/python3`.
-fn libraries_beside(program: &Program) -> Option<PathBuf> {
-    let path = std::path::absolute(&program.path).ok()?;
-    Some(path.parent()?.parent()?.join("lib"))
-}
-
-/// Returns names of libraries that modules of an interpreter would find beside it before any in
-/// `LD_LIBRARY_PATH`. An interpreter with a `DT_RPATH`, as conda's have it, passes it on to its
-/// modules.
-fn beside_interpreter(program: &Program, installation: &Installation) -> Vec<String> {
-    if !is_interpreter(&program.path) {
-        return Vec::new();
-    }
-    let Some(dir) = libraries_beside(program) else {
-        return Vec::new();
-    };
-    let has_rpath = |file: &object_file::ObjectFile| file.rpath.is_some() && file.runpath.is_none();
-    let modules = || mpi4py_modules(&dir);
-    let is_searched_first =
-        || modules().any(|path| object_file::read(&path).is_some_and(|file| has_rpath(&file)));
-    if !has_rpath(&program.file) && !is_searched_first() {
-        return Vec::new();
-    }
-    let is_others = |name: &&String| {
-        let path = dir.join(name.as_str());
-        path.exists() && !mpi::is_garonne(&path)
-    };
-    installation
-        .names
-        .iter()
-        .filter(is_others)
-        .cloned()
-        .collect()
-}
-
-/// Returns the modules of mpi4py of an interpreter whose libraries are in this directory.
-fn mpi4py_modules(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = |dir: &Path| {
-        let entries = dir.read_dir().into_iter().flatten();
-        entries.filter_map(|entry| Some(entry.ok()?.path()))
-    };
-    let starts = |path: &Path, start: &str| {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        name.starts_with(start.as_bytes())
-    };
-    let versions = entries(dir).filter(move |path| starts(path, "python3"));
-    let packages = versions.map(|path| path.join("site-packages/mpi4py"));
-    let files = packages.flat_map(move |path| entries(&path));
-    files.filter(move |path| starts(path, "MPI.") && path.extension() == Some(OsStr::new("so")))
 }

@@ -251,6 +251,35 @@ fn interpreters_load_ours_from_modules() {
 }
 
 #[test]
+fn modules_of_r_load_ours_though_r_puts_the_system_s_directories_first() {
+    let place = Place::new();
+    // As R's start script does, it puts a directory before all others and starts R itself.
+    let loads = "#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>
+        int main(int n, char **v) { char all[4096]; const char *old = getenv(\"LD_LIBRARY_PATH\");
+        if (n < 3) { snprintf(all, sizeof all, \"other:%s\", old ? old : \"\");
+          setenv(\"LD_LIBRARY_PATH\", all, 1); return execl(v[0], v[0], v[1], \"again\", (char *)0); }
+        void *m = dlopen(v[1], RTLD_NOW | RTLD_LOCAL);
+        const char *(*f)(void) = m ? (const char *(*)(void))dlsym(m, \"which\") : 0;
+        puts(f ? f() : dlerror()); return !f; }";
+    place.compile("env/bin/Rscript", loads, &["-ldl"]);
+    let module = "const char *whose(void); const char *which(void) { return whose(); }";
+    let own = "env/lib/R/site-library/Rmpi/libs/Rmpi.so";
+    let named = "packages/Rmpi/libs/Rmpi.so";
+    for path in [own, named] {
+        place.compile(path, module, &["-shared", "-fPIC", "other/libmpi.so.40"]);
+    }
+    both_say(&place.run(&["env/bin/Rscript", own]), "ours");
+    let without = place.run(&["--abi", "off", "env/bin/Rscript", own]);
+    assert_eq!(without.sorted(), ["other", "other"], "{without:?}");
+    let told = said(place.garonne(&["doctor"]).arg("env/bin/Rscript"));
+    assert!(told.out.contains("where R searches first"), "{told:?}");
+
+    std::fs::remove_file(place.at(own)).unwrap();
+    let words = ["-x", "R_LIBS=packages", "env/bin/Rscript", named];
+    both_say(&place.run(&words), "ours");
+}
+
+#[test]
 fn the_doctor_says_what_is_loaded_under_garonne_run_and_what_without() {
     let place = Place::new();
     place.program("rpath", &["other/libmpi.so.40", RPATH]);

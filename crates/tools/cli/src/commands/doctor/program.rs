@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use garonne_job::settings::abi::AbiSetting;
 use garonne_loader::closure::Closure;
+use garonne_loader::interpreter::is_interpreter;
 use garonne_loader::mpi::{self, MpiAbi, MpiLibrary};
 use garonne_loader::object_cache::ObjectCache;
 use garonne_loader::program::Program;
 use garonne_loader::search::{self, Environment, FoundBy};
 use garonne_loader::substitution::{
-    ENV_MPI4PY, Installation, Obstacle, PreloadedLibrary, Substitution, is_interpreter,
+    ENV_MPI4PY, Installation, Obstacle, PreloadedLibrary, Substitution,
 };
 use serde::Serialize;
 
