@@ -438,6 +438,37 @@ static void tools(void)
     OK(MPI_T_finalize());
 }
 
+/* MPICH's own datatype of C's _Float16: it has a size, a name, operations, and its handle comes back. */
+static void half_precision(void)
+{
+    /* 1.5 and 3 in half precision, a sum that rounds, and infinity where there is no larger number. */
+    const unsigned short mine[3] = {0x3e00, 0x6800, 0x7bff};
+    unsigned short sum[3], largest[3], got[3] = {0};
+    MPI_Datatype pair, inner;
+    int size = 0, length = 0, integers, addresses, types, combiner;
+    char name[MPI_MAX_OBJECT_NAME];
+    MPI_Status status;
+    OK(MPI_Type_size(MPIX_C_FLOAT16, &size));
+    OK(MPI_Type_get_name(MPIX_C_FLOAT16, name, &length));
+    CHECK(size == 2 && strcmp(name, "MPIX_C_FLOAT16") == 0);
+    OK(MPI_Allreduce(mine, sum, 3, MPIX_C_FLOAT16, MPI_SUM, MPI_COMM_WORLD));
+    CHECK(sum[0] == 0x4200 && sum[1] == 0x6c00 && sum[2] == 0x7c00);
+    OK(MPI_Allreduce(mine, largest, 3, MPIX_C_FLOAT16, MPI_MAX, MPI_COMM_WORLD));
+    CHECK(memcmp(mine, largest, sizeof mine) == 0);
+    OK(MPI_Sendrecv(mine, 3, MPIX_C_FLOAT16, rank, 3, got, 3, MPIX_C_FLOAT16, rank, 3, MPI_COMM_WORLD, &status));
+    OK(MPI_Get_count(&status, MPIX_C_FLOAT16, &size));
+    CHECK(size == 3 && memcmp(mine, got, sizeof mine) == 0);
+    OK(MPI_Type_contiguous(2, MPIX_C_FLOAT16, &pair));
+    OK(MPI_Type_get_envelope(pair, &integers, &addresses, &types, &combiner));
+    CHECK(combiner == MPI_COMBINER_CONTIGUOUS && types == 1);
+    OK(MPI_Type_get_contents(pair, 1, 0, 1, &size, NULL, &inner));
+    CHECK(inner == MPIX_C_FLOAT16 && size == 2);
+    OK(MPI_Type_free(&pair));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    CHECK(class_of(MPI_Allreduce(mine, sum, 3, MPIX_C_FLOAT16, MPI_BAND, MPI_COMM_WORLD)) == MPI_ERR_OP);
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+}
+
 int main(int argc, char **argv)
 {
     int provided;
@@ -450,6 +481,7 @@ int main(int argc, char **argv)
     errors();
     statuses();
     datatypes();
+    half_precision();
     collectives();
     fast_paths();
     buffered();

@@ -163,6 +163,7 @@ typedef struct MPI_Status {
 #define MPI_REAL16                         ((MPI_Datatype)0x4c00102b)
 #define MPI_COMPLEX16                      ((MPI_Datatype)0x4c00102a)
 #define MPI_COMPLEX32                      ((MPI_Datatype)0x4c00202c)
+#define MPIX_C_FLOAT16                     ((MPI_Datatype)0x4c000246)
 #define MPI_LONG_LONG_INT                  MPI_LONG_LONG
 #define MPI_C_COMPLEX                      MPI_C_FLOAT_COMPLEX
 

@@ -128,6 +128,7 @@ predefined! {
     REAL16 = 0x2e2, "MPI_REAL16", PredefinedKind::One(BasicType::F128);
     COMPLEX16 = 0x2e3, "MPI_COMPLEX16", PredefinedKind::One(BasicType::C64);
     COMPLEX32 = 0x2eb, "MPI_COMPLEX32", PredefinedKind::One(BasicType::C128);
+    C_FLOAT16 = 0x2cf, "MPIX_C_FLOAT16", PredefinedKind::One(BasicType::F16);
 }
 
 /// Codes lie in `[FIRST, FIRST + SPAN)`.
