@@ -1,0 +1,60 @@
+/* What a library of a program does with MPI, compiled for one ABI. The program, which knows no MPI, loads several. */
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+int begin(void)
+{
+    return MPI_Init(NULL, NULL);
+}
+
+int has_begun(void)
+{
+    int flag = 0;
+    MPI_Initialized(&flag);
+    return flag;
+}
+
+/* The sum of the numbers of all ranks. */
+int sum_of(int number)
+{
+    int sum = -1;
+    MPI_Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return sum;
+}
+
+int send(int number, int to)
+{
+    return MPI_Send(&number, 1, MPI_INT, to, 5, MPI_COMM_WORLD);
+}
+
+int receive(int from)
+{
+    int number = -1;
+    MPI_Status status;
+    MPI_Recv(&number, 1, MPI_INT, from, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    return status.MPI_SOURCE == from && status.MPI_TAG == 5 ? number : -1;
+}
+
+int rank_of(void)
+{
+    int rank = -1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+intptr_t world(void)
+{
+    return (intptr_t)MPI_COMM_WORLD;
+}
+
+/* Uses a handle that another library may have given. */
+int meet_on(intptr_t handle)
+{
+    return MPI_Barrier((MPI_Comm)handle);
+}
+
+int end(void)
+{
+    return MPI_Finalize();
+}
