@@ -3,6 +3,7 @@
 
 mod bench;
 mod bench_tasks;
+mod bubbles;
 mod doctor;
 mod explain;
 mod fortran;
@@ -98,6 +99,9 @@ enum Command {
     /// Load a strategy that is a module, ask it thousands of random questions, and say what is
     /// wrong with it
     Strategy(strategy::StrategyArgs),
+    /// Schedulers of nested sets of threads: compare them in virtual time, look at what they did
+    #[command(subcommand)]
+    Bubbles(bubbles::BubblesCommand),
     /// Why something is as it is: binding, settings, costs
     Why(why::WhyArgs),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -167,6 +171,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Ping(args) => ping::run(&args),
         Command::Network(args) => network::run(&args),
         Command::Strategy(args) => strategy::run(&args),
+        Command::Bubbles(command) => bubbles::run(&command),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Fortran(args) => fortran::run(&args),

@@ -1,0 +1,742 @@
+//! The framework: owns the view, asks the scheduler, checks moves and carries them out.
+
+use std::collections::VecDeque;
+
+use crate::bubble::{Access, Attributes, Bubble, BubbleId, Entity, Memory, MemoryId};
+use crate::bubble::{Thread, ThreadId};
+use crate::limits::{FOLLOWING_EVENTS, IDLE_ROUNDS, MOVES_LEAST, MOVES_PER_ENTITY};
+use crate::machine::{Machine, PlaceId, ProcessorId};
+use crate::record::{Position, Record};
+use crate::scheduler::{BubbleScheduler, Event, Move, MoveError};
+use crate::view::{BubbleState, ThreadState, View};
+
+/// Reason why a call of a framework's owner was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameworkError {
+    /// There is no such bubble or thread.
+    #[error("there is no {0:?}")]
+    NoEntity(Entity),
+    /// There is no such memory.
+    #[error("there is no memory {}", .0.0)]
+    NoMemory(MemoryId),
+    /// There is no such place.
+    #[error("the machine has no place {}", .0.0)]
+    NoPlace(PlaceId),
+    /// There is no such processor.
+    #[error("the machine has no processor {}", .0.0)]
+    NoProcessor(ProcessorId),
+    /// The bubble or thread has ended.
+    #[error("{0:?} has ended")]
+    Ended(Entity),
+    /// The bubble or thread was submitted before.
+    #[error("{0:?} was submitted before")]
+    Submitted(Entity),
+    /// The processor runs nothing.
+    #[error("processor {} runs nothing", .0.0)]
+    RunsNothing(ProcessorId),
+    /// The processor runs a thread already.
+    #[error("processor {} runs a thread already", .0.0)]
+    RunsAlready(ProcessorId),
+    /// The thread is not blocked.
+    #[error("thread {} is not blocked", .0.0)]
+    NotBlocked(ThreadId),
+    /// The area of a bubble or thread goes beyond that of the bubble around it.
+    #[error("place {} is not within the area of the bubble around it", .0.0)]
+    BeyondParent(PlaceId),
+}
+
+/// Counts of what a framework did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Moves that were carried out.
+    pub moves: u64,
+    /// Moves that were refused.
+    pub refused: u64,
+    /// Threads that the framework took by itself, since nothing ran and the scheduler did nothing.
+    pub rescued: u64,
+}
+
+/// Bubbles, threads and run queues of a machine under one scheduler.
+///
+/// Owned by a thread runtime or a simulator. The owner makes bubbles and threads and submits them,
+/// asks for each free processor what runs [`next`](Self::next), and says how each thread stops:
+/// [`yield_now`](Self::yield_now), [`block`](Self::block) or [`end`](Self::end). Processors in
+/// [`to_preempt`](Self::to_preempt) are to stop their threads soon.
+pub struct Framework {
+    view: View,
+    scheduler: Box<dyn BubbleScheduler>,
+    now: u64,
+    records: Option<Vec<Record>>,
+    /// Events that moves caused, not yet told.
+    following: VecDeque<Event>,
+    to_preempt: Vec<ProcessorId>,
+    counts: Counts,
+    last_refusal: Option<(Move, MoveError)>,
+}
+
+impl Framework {
+    /// A framework without bubbles.
+    pub fn new(machine: Machine, scheduler: Box<dyn BubbleScheduler>) -> Self {
+        Self {
+            view: View::new(machine),
+            scheduler,
+            now: 0,
+            records: None,
+            following: VecDeque::new(),
+            to_preempt: Vec::new(),
+            counts: Counts::default(),
+            last_refusal: None,
+        }
+    }
+
+    /// What schedulers see.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Name of the scheduler in force.
+    pub fn scheduler(&self) -> &str {
+        self.scheduler.name()
+    }
+
+    /// Counts of what was done as yet.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The last move that was refused, and why.
+    pub fn last_refusal(&self) -> Option<(Move, MoveError)> {
+        self.last_refusal
+    }
+
+    /// Sets the time that records have from now on.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// Keeps records from now on.
+    pub fn keep_records(&mut self) {
+        self.records.get_or_insert_default();
+    }
+
+    /// Takes the records that were made since the last call.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        self.records
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Puts another scheduler in force, which is told of all closed bubbles that are in queues.
+    pub fn swap(&mut self, scheduler: Box<dyn BubbleScheduler>) -> Box<dyn BubbleScheduler> {
+        let before = std::mem::replace(&mut self.scheduler, scheduler);
+        let queued: Vec<Event> = self
+            .view
+            .bubbles()
+            .filter(|(_, bubble)| matches!(bubble.state, BubbleState::Queued(_)))
+            .map(|(bubble, _)| Event::BubbleReady(bubble))
+            .collect();
+        queued.into_iter().for_each(|event| self.tell(event));
+        before
+    }
+
+    /// Makes an area of memory.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn add_memory(
+        &mut self,
+        bytes: u64,
+        node: Option<PlaceId>,
+    ) -> Result<MemoryId, FrameworkError> {
+        self.check_place(node)?;
+        self.view.memories.push(Memory { bytes, node });
+        Ok(MemoryId(self.view.memories.len() as u32 - 1))
+    }
+
+    /// Says where the pages of an area of memory are.
+    ///
+    /// # Errors
+    /// There is no such memory or no such place.
+    pub fn set_node(&mut self, memory: MemoryId, node: PlaceId) -> Result<(), FrameworkError> {
+        self.check_place(Some(node))?;
+        let found = self.view.memories.get_mut(memory.0 as usize);
+        found.ok_or(FrameworkError::NoMemory(memory))?.node = Some(node);
+        Ok(())
+    }
+
+    /// Says that a bubble or thread uses an area of memory.
+    ///
+    /// # Errors
+    /// There is no such bubble, thread or memory.
+    pub fn attach(
+        &mut self,
+        entity: Entity,
+        memory: MemoryId,
+        access: Access,
+    ) -> Result<(), FrameworkError> {
+        if self.view.memory(memory).is_none() {
+            return Err(FrameworkError::NoMemory(memory));
+        }
+        self.attributes(entity)?.memory.push((memory, access));
+        Ok(())
+    }
+
+    /// Changes a bubble's or thread's attributes: priority, work left, measures. The area that it
+    /// must not leave stays as it was.
+    ///
+    /// # Errors
+    /// There is no such bubble or thread.
+    pub fn update(
+        &mut self,
+        entity: Entity,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<(), FrameworkError> {
+        let attributes = self.attributes(entity)?;
+        let allowed = attributes.allowed;
+        change(attributes);
+        attributes.allowed = allowed;
+        Ok(())
+    }
+
+    /// Makes a bubble, in another one or in none. It is ready once it was submitted.
+    ///
+    /// # Errors
+    /// The bubble around it has ended or is none, or the area goes beyond that bubble's.
+    pub fn add_bubble(
+        &mut self,
+        parent: Option<BubbleId>,
+        attributes: Attributes,
+    ) -> Result<BubbleId, FrameworkError> {
+        self.check_new(parent, &attributes)?;
+        let bubble = BubbleId(self.view.bubbles.len() as u32);
+        self.view.bubbles.push(Bubble {
+            parent,
+            attributes,
+            state: BubbleState::New,
+            children: Vec::new(),
+        });
+        self.enter(parent, Entity::Bubble(bubble));
+        Ok(bubble)
+    }
+
+    /// Makes a thread in a bubble, or, without one, one that is to be submitted. In a burst bubble
+    /// it is ready at once.
+    ///
+    /// # Errors
+    /// The bubble around it has ended or is none, or the area goes beyond that bubble's.
+    pub fn add_thread(
+        &mut self,
+        parent: Option<BubbleId>,
+        attributes: Attributes,
+    ) -> Result<ThreadId, FrameworkError> {
+        self.check_new(parent, &attributes)?;
+        let thread = ThreadId(self.view.threads.len() as u32);
+        self.view.threads.push(Thread {
+            parent,
+            attributes,
+            state: ThreadState::Held,
+            home: self.view.machine.root(),
+            last: None,
+        });
+        self.enter(parent, Entity::Thread(thread));
+        Ok(thread)
+    }
+
+    /// Makes a bubble ready with all that is in it, or a thread that is in no bubble. A bubble
+    /// inside another one is submitted with that one, or, if that one was submitted before, by
+    /// itself.
+    ///
+    /// # Errors
+    /// There is none, or it was submitted before.
+    pub fn submit(&mut self, entity: Entity) -> Result<(), FrameworkError> {
+        self.attributes(entity)?;
+        let parent = self.view.parent(entity);
+        let is_new = match entity {
+            Entity::Bubble(bubble) => self.state(bubble) == BubbleState::New,
+            Entity::Thread(thread) => {
+                let state = self.view.threads[thread.0 as usize].state;
+                state == ThreadState::Held && parent.is_none()
+            }
+        };
+        if !is_new {
+            return Err(FrameworkError::Submitted(entity));
+        }
+        match parent.map(|parent| self.state(parent)) {
+            // It is submitted with the bubble around it.
+            Some(BubbleState::New) => return Ok(()),
+            Some(BubbleState::Ended) => return Err(FrameworkError::Ended(entity)),
+            _ => {}
+        }
+        self.hold(entity);
+        match parent.map(|parent| self.state(parent)) {
+            None => self.put(entity, self.view.area(entity)),
+            Some(BubbleState::Burst(place)) => {
+                self.put(entity, self.place_within(entity, place));
+            }
+            Some(_) => {}
+        }
+        self.tell_following();
+        Ok(())
+    }
+
+    /// Chooses what a free processor runs. `None`: nothing; ask again after the next change.
+    ///
+    /// # Errors
+    /// There is no such processor, or it runs something.
+    pub fn next(&mut self, processor: ProcessorId) -> Result<Option<ThreadId>, FrameworkError> {
+        let slot = self.view.running.get(processor.0 as usize);
+        if slot
+            .ok_or(FrameworkError::NoProcessor(processor))?
+            .is_some()
+        {
+            return Err(FrameworkError::RunsAlready(processor));
+        }
+        for _ in 0..IDLE_ROUNDS {
+            if let Some(thread) = self.view.next_for(processor) {
+                self.start(thread, processor);
+                return Ok(Some(thread));
+            }
+            let before = self.counts.moves;
+            self.tell(Event::Idle(processor));
+            if self.counts.moves == before {
+                break;
+            }
+        }
+        let found = self.view.next_for(processor).or_else(|| {
+            self.stands_still()
+                .then(|| self.rescue(processor))
+                .flatten()
+        });
+        if let Some(thread) = found {
+            self.start(thread, processor);
+        }
+        Ok(found)
+    }
+
+    /// The thread of a processor stops and stays ready.
+    ///
+    /// # Errors
+    /// The processor runs nothing.
+    pub fn yield_now(&mut self, processor: ProcessorId) -> Result<ThreadId, FrameworkError> {
+        let thread = self.stop(processor)?;
+        self.make_ready(thread);
+        Ok(thread)
+    }
+
+    /// The thread of a processor waits for something from now on.
+    ///
+    /// # Errors
+    /// The processor runs nothing.
+    pub fn block(&mut self, processor: ProcessorId) -> Result<ThreadId, FrameworkError> {
+        let thread = self.stop(processor)?;
+        self.set_thread(thread, ThreadState::Blocked);
+        Ok(thread)
+    }
+
+    /// A blocked thread is ready again.
+    ///
+    /// # Errors
+    /// There is no such thread, or it is not blocked.
+    pub fn wake(&mut self, thread: ThreadId) -> Result<(), FrameworkError> {
+        let found = self.view.thread(thread);
+        let found = found.ok_or(FrameworkError::NoEntity(Entity::Thread(thread)))?;
+        if found.state != ThreadState::Blocked {
+            return Err(FrameworkError::NotBlocked(thread));
+        }
+        self.make_ready(thread);
+        self.tell(Event::ThreadReady(thread));
+        Ok(())
+    }
+
+    /// The thread of a processor ends, and with it bubbles in which all has ended.
+    ///
+    /// # Errors
+    /// The processor runs nothing.
+    pub fn end(&mut self, processor: ProcessorId) -> Result<ThreadId, FrameworkError> {
+        let thread = self.stop(processor)?;
+        self.set_thread(thread, ThreadState::Ended);
+        self.view.threads[thread.0 as usize].attributes.work_left = 0;
+        let around: Vec<BubbleId> = self.view.around(Entity::Thread(thread)).collect();
+        for bubble in around {
+            let children = self.view.children(bubble);
+            if !children.iter().all(|child| self.view.has_ended(*child)) {
+                break;
+            }
+            self.take_out(Entity::Bubble(bubble));
+            self.set_bubble(bubble, BubbleState::Ended);
+            self.following.push_back(Event::Ended(bubble));
+        }
+        self.tell_following();
+        Ok(thread)
+    }
+
+    /// Says that some time has passed.
+    pub fn tick(&mut self) {
+        self.tell(Event::Tick);
+    }
+
+    /// Takes the processors whose threads are to stop, since their bubbles were regenerated.
+    pub fn to_preempt(&mut self) -> Vec<ProcessorId> {
+        std::mem::take(&mut self.to_preempt)
+    }
+
+    fn attributes(&mut self, entity: Entity) -> Result<&mut Attributes, FrameworkError> {
+        let found = match entity {
+            Entity::Bubble(bubble) => {
+                let bubble = self.view.bubbles.get_mut(bubble.0 as usize);
+                bubble.map(|bubble| &mut bubble.attributes)
+            }
+            Entity::Thread(thread) => {
+                let thread = self.view.threads.get_mut(thread.0 as usize);
+                thread.map(|thread| &mut thread.attributes)
+            }
+        };
+        found.ok_or(FrameworkError::NoEntity(entity))
+    }
+
+    fn check_place(&self, place: Option<PlaceId>) -> Result<(), FrameworkError> {
+        match place {
+            Some(place) if self.view.machine.place(place).is_none() => {
+                Err(FrameworkError::NoPlace(place))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_new(
+        &self,
+        parent: Option<BubbleId>,
+        attributes: &Attributes,
+    ) -> Result<(), FrameworkError> {
+        self.check_place(attributes.allowed)?;
+        let unknown = |memory: &MemoryId| self.view.memory(*memory).is_none();
+        let mut used = attributes.memory.iter().map(|(memory, _)| *memory);
+        if let Some(memory) = used.find(unknown) {
+            return Err(FrameworkError::NoMemory(memory));
+        }
+        let Some(parent) = parent else {
+            return Ok(());
+        };
+        let entity = Entity::Bubble(parent);
+        if self.view.bubble(parent).is_none() {
+            return Err(FrameworkError::NoEntity(entity));
+        }
+        if self.view.has_ended(entity) {
+            return Err(FrameworkError::Ended(entity));
+        }
+        let area = self.view.area(entity);
+        match attributes.allowed {
+            Some(allowed) if !self.view.machine.is_within(allowed, area) => {
+                Err(FrameworkError::BeyondParent(allowed))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a new bubble or thread into the one around it.
+    fn enter(&mut self, parent: Option<BubbleId>, entity: Entity) {
+        self.note(entity, Position::Held);
+        let Some(parent) = parent else {
+            return;
+        };
+        self.view.bubbles[parent.0 as usize].children.push(entity);
+        if let (BubbleState::Burst(place), Entity::Thread(_)) = (self.state(parent), entity) {
+            self.put(entity, self.place_within(entity, place));
+            self.tell_following();
+        }
+    }
+
+    fn state(&self, bubble: BubbleId) -> BubbleState {
+        self.view.bubbles[bubble.0 as usize].state
+    }
+
+    /// A bubble that is submitted, with all in it, is no longer new.
+    fn hold(&mut self, entity: Entity) {
+        if let Entity::Bubble(bubble) = entity {
+            self.view.bubbles[bubble.0 as usize].state = BubbleState::Held;
+            for child in self.view.children(bubble).to_vec() {
+                self.hold(child);
+            }
+        }
+    }
+
+    /// The part of a place that a bubble or thread may use.
+    fn place_within(&self, entity: Entity, place: PlaceId) -> PlaceId {
+        let area = self.view.area(entity);
+        match self.view.machine.is_within(area, place) {
+            true => area,
+            false => place,
+        }
+    }
+
+    fn note(&mut self, entity: Entity, to: Position) {
+        if let Some(records) = &mut self.records {
+            records.push(Record {
+                at: self.now,
+                entity,
+                to,
+            });
+        }
+    }
+
+    fn set_thread(&mut self, thread: ThreadId, state: ThreadState) {
+        self.view.threads[thread.0 as usize].state = state;
+        let to = match state {
+            ThreadState::Held => Position::Held,
+            ThreadState::Queued(place) => Position::Queue(place),
+            ThreadState::Running(processor) => Position::Run(processor),
+            ThreadState::Blocked => Position::Blocked,
+            ThreadState::Ended => Position::Ended,
+        };
+        self.note(Entity::Thread(thread), to);
+    }
+
+    fn set_bubble(&mut self, bubble: BubbleId, state: BubbleState) {
+        self.view.bubbles[bubble.0 as usize].state = state;
+        let to = match state {
+            BubbleState::New | BubbleState::Held => Position::Held,
+            BubbleState::Queued(place) => Position::Queue(place),
+            BubbleState::Burst(place) => Position::Burst(place),
+            BubbleState::Ended => Position::Ended,
+        };
+        self.note(Entity::Bubble(bubble), to);
+    }
+
+    /// Takes a bubble or thread out of the queue in which it is.
+    fn take_out(&mut self, entity: Entity) {
+        if let Some(place) = self.view.queued_at(entity) {
+            self.view.queues[place.0 as usize].retain(|other| *other != entity);
+        }
+    }
+
+    /// Puts a bubble or thread that is in no queue into that of a place.
+    fn enqueue(&mut self, entity: Entity, place: PlaceId) {
+        self.view.queues[place.0 as usize].push(entity);
+        match entity {
+            Entity::Bubble(bubble) => self.set_bubble(bubble, BubbleState::Queued(place)),
+            Entity::Thread(thread) => {
+                self.view.threads[thread.0 as usize].home = place;
+                self.set_thread(thread, ThreadState::Queued(place));
+            }
+        }
+    }
+
+    /// Puts a new bubble or thread into a queue, which the scheduler is told afterwards.
+    fn put(&mut self, entity: Entity, place: PlaceId) {
+        self.enqueue(entity, place);
+        self.following.push_back(match entity {
+            Entity::Bubble(bubble) => Event::BubbleReady(bubble),
+            Entity::Thread(thread) => Event::ThreadReady(thread),
+        });
+    }
+
+    /// A thread that was running or blocked goes to where it came from, or into its closed bubble.
+    fn make_ready(&mut self, thread: ThreadId) {
+        let entity = Entity::Thread(thread);
+        let is_open = |bubble: BubbleId| matches!(self.state(bubble), BubbleState::Burst(_));
+        match self.view.parent(entity).is_none_or(is_open) {
+            true => self.enqueue(entity, self.view.threads[thread.0 as usize].home),
+            false => self.set_thread(thread, ThreadState::Held),
+        }
+    }
+
+    fn start(&mut self, thread: ThreadId, processor: ProcessorId) {
+        self.take_out(Entity::Thread(thread));
+        self.view.running[processor.0 as usize] = Some(thread);
+        self.view.threads[thread.0 as usize].last = Some(processor);
+        self.set_thread(thread, ThreadState::Running(processor));
+    }
+
+    fn stop(&mut self, processor: ProcessorId) -> Result<ThreadId, FrameworkError> {
+        let slot = self.view.running.get_mut(processor.0 as usize);
+        let slot = slot.ok_or(FrameworkError::NoProcessor(processor))?;
+        self.to_preempt.retain(|other| *other != processor);
+        slot.take().ok_or(FrameworkError::RunsNothing(processor))
+    }
+
+    /// Returns whether nothing runs and no processor has a thread in its queues.
+    fn stands_still(&self) -> bool {
+        let mut processors = self.view.machine.processors();
+        self.view.running.iter().all(Option::is_none)
+            && processors.all(|processor| self.view.next_for(processor).is_none())
+    }
+
+    /// Finds a thread for a processor while nothing runs anywhere, whatever the scheduler wants.
+    fn rescue(&mut self, processor: ProcessorId) -> Option<ThreadId> {
+        let leaf = self.view.machine.leaf(processor);
+        let can = |(thread, found): (ThreadId, &Thread)| {
+            let entity = Entity::Thread(thread);
+            let is_ready = match found.state {
+                ThreadState::Queued(_) => true,
+                ThreadState::Held => self.is_submitted(entity),
+                _ => false,
+            };
+            (is_ready && self.view.is_allowed(entity, leaf)).then_some(thread)
+        };
+        let thread = self.view.threads().find_map(can)?;
+        let around: Vec<BubbleId> = self.view.around(Entity::Thread(thread)).collect();
+        for bubble in around.into_iter().rev() {
+            if let BubbleState::Queued(place) = self.state(bubble) {
+                self.burst(bubble, place);
+            }
+        }
+        self.following.clear();
+        self.take_out(Entity::Thread(thread));
+        self.enqueue(Entity::Thread(thread), leaf);
+        self.counts.rescued += 1;
+        Some(thread)
+    }
+
+    /// Returns whether all bubbles around a thread were submitted, and there is one.
+    fn is_submitted(&self, entity: Entity) -> bool {
+        let mut around = self.view.around(entity);
+        let is_inside = self.view.parent(entity).is_some();
+        is_inside && around.all(|bubble| self.state(bubble) != BubbleState::New)
+    }
+
+    /// Tells the scheduler an event and those that follow from its moves.
+    fn tell(&mut self, event: Event) {
+        self.following.push_back(event);
+        self.tell_following();
+    }
+
+    fn tell_following(&mut self) {
+        // New bubbles are told, however many there are; what they cause is bounded.
+        let mut left = FOLLOWING_EVENTS + self.following.len();
+        while let Some(event) = self.following.pop_front() {
+            if left == 0 {
+                self.following.clear();
+                return;
+            }
+            left -= 1;
+            let moves = self.scheduler.decide(event, &self.view);
+            self.carry_out(&moves);
+        }
+    }
+
+    fn carry_out(&mut self, moves: &[Move]) {
+        let most =
+            MOVES_LEAST + MOVES_PER_ENTITY * (self.view.bubbles.len() + self.view.threads.len());
+        for (index, wanted) in moves.iter().enumerate() {
+            let done = match index < most {
+                true => self.check(*wanted).map(|()| self.apply(*wanted)),
+                false => Err(MoveError::TooMany(most)),
+            };
+            match done {
+                Ok(()) => self.counts.moves += 1,
+                Err(why) => {
+                    self.counts.refused += 1;
+                    self.last_refusal = Some((*wanted, why));
+                }
+            }
+        }
+    }
+
+    /// Returns why a move cannot be carried out.
+    fn check(&self, wanted: Move) -> Result<(), MoveError> {
+        let (entity, place) = match wanted {
+            Move::Queue { entity, place } => (entity, place),
+            Move::Burst { bubble, place } | Move::Regenerate { bubble, place } => {
+                (Entity::Bubble(bubble), place)
+            }
+        };
+        if self.view.machine.place(place).is_none() {
+            return Err(MoveError::NoPlace(place));
+        }
+        match entity {
+            Entity::Bubble(bubble) => {
+                let found = self.view.bubble(bubble);
+                let state = found.ok_or(MoveError::NoBubble(bubble))?.state;
+                let is_regeneration = matches!(wanted, Move::Regenerate { .. });
+                match state {
+                    BubbleState::Burst(_) if is_regeneration => {}
+                    _ if is_regeneration => return Err(MoveError::NotBurst(bubble)),
+                    BubbleState::Queued(_) => {}
+                    _ => return Err(MoveError::NotQueued(entity)),
+                }
+            }
+            Entity::Thread(thread) => {
+                let found = self.view.thread(thread);
+                match found.ok_or(MoveError::NoThread(thread))?.state {
+                    ThreadState::Queued(_) => {}
+                    ThreadState::Running(_) => return Err(MoveError::Runs(thread)),
+                    _ => return Err(MoveError::NotQueued(entity)),
+                }
+            }
+        }
+        match self.view.is_allowed(entity, place) {
+            true => Ok(()),
+            false => Err(MoveError::NotAllowed(entity, place)),
+        }
+    }
+
+    fn apply(&mut self, wanted: Move) {
+        match wanted {
+            Move::Queue { entity, place } => {
+                self.take_out(entity);
+                self.enqueue(entity, place);
+            }
+            Move::Burst { bubble, place } => self.burst(bubble, place),
+            Move::Regenerate { bubble, place } => {
+                self.close(bubble);
+                self.enqueue(Entity::Bubble(bubble), place);
+                self.following.push_back(Event::Regenerated(bubble));
+            }
+        }
+    }
+
+    fn burst(&mut self, bubble: BubbleId, place: PlaceId) {
+        self.take_out(Entity::Bubble(bubble));
+        self.set_bubble(bubble, BubbleState::Burst(place));
+        for child in self.view.children(bubble).to_vec() {
+            let to = self.place_within(child, place);
+            match child {
+                Entity::Bubble(inner) => {
+                    if self.view.bubbles[inner.0 as usize].state == BubbleState::Held {
+                        self.enqueue(child, to);
+                        self.following.push_back(Event::BubbleReady(inner));
+                    }
+                }
+                Entity::Thread(thread) => {
+                    self.view.threads[thread.0 as usize].home = to;
+                    if self.view.threads[thread.0 as usize].state == ThreadState::Held {
+                        self.enqueue(child, to);
+                    }
+                }
+            }
+        }
+        self.following.push_back(Event::Burst(bubble));
+    }
+
+    /// Takes all that is in queues back into a bubble, and marks what runs.
+    fn close(&mut self, bubble: BubbleId) {
+        for child in self.view.children(bubble).to_vec() {
+            match child {
+                Entity::Bubble(inner) => match self.state(inner) {
+                    BubbleState::Queued(_) => {
+                        self.take_out(child);
+                        self.set_bubble(inner, BubbleState::Held);
+                    }
+                    BubbleState::Burst(_) => {
+                        self.close(inner);
+                        self.set_bubble(inner, BubbleState::Held);
+                    }
+                    BubbleState::New | BubbleState::Held | BubbleState::Ended => {}
+                },
+                Entity::Thread(thread) => match self.view.threads[thread.0 as usize].state {
+                    ThreadState::Queued(_) => {
+                        self.take_out(child);
+                        self.set_thread(thread, ThreadState::Held);
+                    }
+                    ThreadState::Running(processor) => {
+                        if !self.to_preempt.contains(&processor) {
+                            self.to_preempt.push(processor);
+                        }
+                    }
+                    ThreadState::Held | ThreadState::Blocked | ThreadState::Ended => {}
+                },
+            }
+        }
+    }
+}
