@@ -15,6 +15,7 @@
 
 pub mod adoption;
 pub mod agent;
+pub mod binding_order;
 pub mod cpu_claims;
 pub mod join;
 pub mod launcher;

@@ -18,6 +18,7 @@ use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::agent::{AgentStart, RootConnection, rank_start};
+use crate::binding_order;
 use crate::cpu_claims;
 use crate::launcher;
 use crate::rank_slots;
@@ -115,7 +116,7 @@ fn run_as_agent(
         );
         return Err(Error::system(codes::G0211, text, error));
     }
-    let ranks = job.ranks_of(bootstrap.node);
+    let ranks = binding_order::ranks(&job, bootstrap.node);
     let placed = match rank_slots::place(&job, &ranks) {
         Some(placed) => placed,
         None => Ok(cpu_claims::place_ranks(ranks.len() as u32, &job.policy)),

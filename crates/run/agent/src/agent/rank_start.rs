@@ -14,6 +14,7 @@ use rustix::process::Resource;
 use super::executable;
 use super::rank_libraries::{LibraryChoice, RankLibraries, StartedProgram};
 use super::{interrupt, spawn};
+use crate::binding_order::ENV_ORDER;
 use crate::rank_slots::ENV_SLOTS;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -162,6 +163,7 @@ impl<'a> RankStarter<'a> {
             agent_discovery::ENV_PROGRAM,
             agent_discovery::ENV_HELPERS,
             ENV_SLOTS,
+            ENV_ORDER,
         ];
         env.retain(|(name, _)| !of_one.iter().any(|known| name == known));
         env.push((

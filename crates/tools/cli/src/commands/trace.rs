@@ -1,12 +1,14 @@
 //! `garonne trace`: a timeline of a running job, for Perfetto; or the last events of one that ended
 //! badly, from their file.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use garonne_inspect::query_client::QueryClient;
 use garonne_inspect::trace_reader::{ReadFrom, TraceReader};
+use garonne_trace::traffic::TrafficMatrix;
 
 use super::job_lookup;
 use crate::flight_recording;
@@ -28,6 +30,10 @@ pub struct TraceArgs {
     /// Where to write the timeline; open it at https://ui.perfetto.dev
     #[arg(short, long, default_value = "garonne-trace.json")]
     output: PathBuf,
+    /// Also write what each rank sent each other: lines of SOURCE DESTINATION BYTES, for
+    /// garonne run --map-by traffic:FILE
+    #[arg(long, value_name = "FILE")]
+    traffic: Option<PathBuf>,
     /// How long: 5s, 500ms, or seconds; without it until the job ends
     #[arg(long = "for", value_parser = duration)]
     time: Option<Duration>,
@@ -69,7 +75,7 @@ pub fn run(args: &TraceArgs) -> i32 {
     let wants = RecordingOutputs {
         timeline: Some(&args.output),
         shares: false,
-        traffic: false,
+        traffic: args.traffic.is_some(),
         stream: false,
     };
     match follow(job.as_ref(), "garonne trace JOB", args.time, wants) {
@@ -80,6 +86,11 @@ pub fn run(args: &TraceArgs) -> i32 {
                 outcome.read,
                 args.output.display()
             );
+            if let Some(path) = &args.traffic
+                && let Err(text) = write_traffic(path, outcome.traffic.as_ref())
+            {
+                return super::fail(&text);
+            }
             i32::from(outcome.failed.is_some())
         }
         Err(text) => {
@@ -87,6 +98,33 @@ pub fn run(args: &TraceArgs) -> i32 {
             1
         }
     }
+}
+
+/// Writes what was seen of messages between ranks.
+fn write_traffic(path: &Path, seen: Option<&TrafficMatrix>) -> Result<(), String> {
+    let mut text = String::from("# source destination bytes\n");
+    let mut pairs = seen.map(TrafficMatrix::busiest).unwrap_or_default();
+    pairs.sort_unstable_by_key(|(pair, _)| *pair);
+    for ((from, to), sum) in &pairs {
+        // A message without data counts, too.
+        let _ = writeln!(text, "{from} {to} {}", sum.bytes.max(sum.messages));
+    }
+    std::fs::write(path, text)
+        .map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
+    let others = seen.map(TrafficMatrix::others).unwrap_or_default();
+    outln!(
+        "traffic of {} pairs of ranks in {}",
+        pairs.len(),
+        path.display()
+    );
+    if others.messages > 0 {
+        errln!(
+            "{} messages of further pairs are not in '{}'",
+            others.messages,
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Traces a running job for this long, or to its end.

@@ -12,6 +12,7 @@ use garonne_topology::cpuset::CpuSet;
 use super::join_hosts::JoinSettings;
 use super::rank_file::RankFile;
 use super::trace_option::TraceOptions;
+use super::traffic_mapping::TrafficFile;
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct JobOrder {
     pub metrics: Option<SocketAddr>,
     /// The host of each rank, where a rank file names them.
     pub rank_file: Option<RankFile>,
+    /// What the ranks send each other, where they are mapped by that.
+    pub traffic: Option<TrafficFile>,
     /// Place where to write how the job ended.
     pub json: Option<PathBuf>,
     /// Traces to record.

@@ -28,12 +28,13 @@ mod stdin_ranks;
 mod tests;
 mod timeout;
 mod trace_option;
+mod traffic_mapping;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use garonne_agent::{cpu_claims, rank_slots, remote_agent};
+use garonne_agent::{binding_order, cpu_claims, rank_slots, remote_agent};
 use garonne_job::agent_tree;
 use garonne_job::bounded_read;
 use garonne_job::codes;
@@ -126,6 +127,7 @@ fn start(order: JobOrder) -> i32 {
         metrics,
         tracing,
         rank_file,
+        traffic,
         json,
         joining,
     } = order;
@@ -221,7 +223,12 @@ fn start(order: JobOrder) -> i32 {
     {
         return refused(1, text);
     }
-    let here = job.ranks_of(0);
+    if let Some(file) = &traffic
+        && let Err(text) = file.apply(&mut job)
+    {
+        return refused(USAGE, text);
+    }
+    let here = binding_order::ranks(&job, 0);
     if tracing.is_wanted() && here.is_empty() {
         errln!(
             "error[{}]: a job is traced from the start only where a rank runs on this host (--host localhost,...)",

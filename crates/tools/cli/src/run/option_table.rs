@@ -72,8 +72,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     entry(
         &["map-by"],
         OptionAction::MapBy,
-        "scatter|core|numa|socket",
-        "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn",
+        "scatter|core|numa|socket|traffic:FILE",
+        "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn; traffic:FILE: ranks that send each other much are near each other (garonne trace --traffic FILE)",
     ),
     entry(
         &["rankfile", "rf"],

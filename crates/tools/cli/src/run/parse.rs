@@ -16,7 +16,7 @@ use garonne_job::settings;
 use garonne_job::settings::record;
 use garonne_job::settings::transport_modules::{self, ENV_TRANSPORT_MODULES};
 use garonne_job::settings::{abi, kill_after};
-use garonne_topology::binding::Policy;
+use garonne_topology::binding::{MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
 use super::batch_allocation::BatchAllocation;
@@ -29,6 +29,7 @@ use super::option_values::{
 use super::options::{self, OptionAction, OptionSpec};
 use super::rank_file::{self, RankFile};
 use super::trace_option::TraceOptions;
+use super::traffic_mapping::TrafficFile;
 use super::{
     batch_allocation, host_list, local_aliases, metrics, option_values, stdin_ranks, timeout,
 };
@@ -55,6 +56,7 @@ struct CommandLineParser<'a> {
     tags: OutputTags,
     files: OutputFiles,
     rank_file: Option<RankFile>,
+    traffic: Option<TrafficFile>,
     json: Option<PathBuf>,
     colour: ColorWhen,
     stdin: StdinReaders,
@@ -94,6 +96,7 @@ pub fn parse(words: Vec<OsString>, facts: &SystemFacts) -> Result<LaunchRequest,
         tags: OutputTags::None,
         files: OutputFiles::default(),
         rank_file: None,
+        traffic: None,
         json: None,
         colour: ColorWhen::Auto,
         stdin: StdinReaders::Rank(0),
@@ -239,6 +242,9 @@ impl CommandLineParser<'_> {
             program.env = self.env.iter().cloned().chain(own).collect();
         }
         let mut job = Job::new(std::mem::take(&mut self.programs));
+        if self.rank_file.is_some() && self.traffic.is_some() {
+            return Err("a rank file gives each rank its place; --map-by traffic: decides them by itself: give one of them".to_owned());
+        }
         if let Some(file) = &self.rank_file {
             file.give(&mut job, self.joining.is_wanted())?;
         }
@@ -272,6 +278,7 @@ impl CommandLineParser<'_> {
             metrics,
             tracing,
             rank_file,
+            traffic,
             json,
             on: HostOptions { hosts, mapping, .. },
             joining,
@@ -290,6 +297,7 @@ impl CommandLineParser<'_> {
             metrics,
             tracing,
             rank_file,
+            traffic,
             json,
             joining,
         })))
@@ -470,6 +478,11 @@ impl CommandLineParser<'_> {
                 let path = text.split_once('=').map(|(_, path)| OsStr::new(path));
                 let path = path.ok_or_else(|| bad("a rank file: rankfile:FILE=PATH"))?;
                 self.rank_file = Some(rank_file::of_file(path, self.facts)?);
+            }
+            OptionAction::MapBy if text.starts_with("traffic:") => {
+                let path = OsStr::new(&text["traffic:".len()..]);
+                self.traffic = Some(TrafficFile::of_file(path, self.facts)?);
+                self.policy.map = MapBy::Core;
             }
             OptionAction::MapBy => map_by(
                 &text,
