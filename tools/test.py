@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "mpich-abi", "openmpi-abi", "trace", "bench", "hotpath", "scaling", "profiling-interface", "processes", "faults", "process-hygiene", "cmake", "fortran", "mumps", "other-languages", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpich-hosts", "mpi4py", "binaries", "mistakes", "hosts", "half-open", "agent-tree", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "monitoring", "web-pages", "untrusted-processes", "rails", "strategies", "transport-modules", "joining", "launchers", "fuzz"]
+SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "mpich-abi", "openmpi-abi", "trace", "bench", "hotpath", "scaling", "profiling-interface", "processes", "faults", "process-hygiene", "cmake", "fortran", "mumps", "other-languages", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpich-hosts", "mpi4py", "binaries", "mistakes", "hosts", "half-open", "agent-tree", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "monitoring", "web-pages", "untrusted-processes", "rails", "mapping", "strategies", "transport-modules", "joining", "launchers", "fuzz"]
 # Names that suites had before.
 ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "odd-networks": "unusual-networks"}
 

@@ -226,7 +226,7 @@ fn start(order: JobOrder) -> i32 {
     if let Some(file) = &traffic
         && let Err(text) = file.apply(&mut job)
     {
-        return refused(USAGE, text);
+        return refused(USAGE, format!("error[{}]: {text}", codes::G0211));
     }
     let here = binding_order::ranks(&job, 0);
     if tracing.is_wanted() && here.is_empty() {
