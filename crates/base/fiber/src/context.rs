@@ -1,0 +1,189 @@
+//! A fiber: a stack with registers, a name, a place of the machine, and whoever waits for its end.
+//!
+//! [`Fiber`] is shared by handles, queues and waits. [`Runnable`] is the right to run it, of which
+//! there is one: a worker or a run queue has it, or nobody while the fiber is parked.
+
+mod sys;
+
+pub(crate) use sys::{SwitchRequest, current, with_current};
+
+use crate::keypoint::WaiterPlace;
+use crate::local::Locals;
+use crate::park_state::ParkState;
+use crate::scheduler::Scheduler;
+use crate::stack::{StackMemory, StackPool};
+use crate::wait_queue::WaitQueue;
+use crate::{Priority, limits};
+use garonne_sync::mutex::lock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use sys::Context;
+
+/// Stacks of all fibers of the process.
+pub(crate) static STACKS: StackPool = StackPool::new();
+
+/// Place of a fiber that may run anywhere: no area has this number.
+pub(crate) const ANYWHERE: usize = usize::MAX;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Fiber {
+    pub(crate) context: Context,
+    pub(crate) park: ParkState,
+    /// Word of the wait that the fiber is in: 0 until somebody ends it.
+    pub(crate) signal: AtomicU32,
+    /// Area inside which the fiber runs, or [`ANYWHERE`].
+    pub(crate) place: AtomicUsize,
+    /// Values that keep the fiber on its core: it does not migrate while there is one.
+    pub(crate) pins: AtomicU32,
+    pub(crate) priority: Priority,
+    pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) locals: Mutex<Locals>,
+    pub(crate) ended: AtomicBool,
+    pub(crate) joiners: WaitQueue,
+    pub(crate) waiter: WaiterPlace,
+    name: Mutex<Option<Box<str>>>,
+    /// Addresses of the guard.
+    pub(crate) guard: usize,
+    /// Core that ran it last.
+    pub(crate) core: AtomicUsize,
+}
+
+impl Fiber {
+    pub(crate) fn name(&self) -> Option<String> {
+        lock(&self.name).as_deref().map(str::to_owned)
+    }
+
+    pub(crate) fn set_name(&self, name: &str) {
+        *lock(&self.name) = Some(name.into());
+    }
+
+    /// The name for a signal handler: none if somebody changes it just now.
+    pub(crate) fn with_name_now(&self, body: impl FnOnce(&str)) {
+        match self.name.try_lock() {
+            Ok(name) => body(name.as_deref().unwrap_or("without a name")),
+            Err(_) => body("without a name"),
+        }
+    }
+
+    /// Tells whether a worker of this core may run it.
+    pub(crate) fn may_run_on(&self, core: usize) -> bool {
+        if self.pins.load(Ordering::Relaxed) != 0 {
+            return self.core.load(Ordering::Relaxed) == core;
+        }
+        let place = self.place.load(Ordering::Relaxed);
+        place == ANYWHERE || self.scheduler.tree.path(core).any(|area| area == place)
+    }
+
+    /// Parks the fiber, which calls this, until it is unparked. May return early.
+    pub(crate) fn park(&self) {
+        if self.park.take_permit() {
+            return;
+        }
+        if std::thread::panicking() {
+            // A panic is counted by threads: a fiber that unwinds stays where it is.
+            std::thread::yield_now();
+            return;
+        }
+        self.context.suspend(SwitchRequest::Park);
+    }
+
+    /// Lets others run, on behalf of this fiber, which calls this.
+    pub(crate) fn yield_now(&self) {
+        if !std::thread::panicking() {
+            self.context.suspend(SwitchRequest::Yield);
+        }
+    }
+
+    /// Ends the fiber, which calls this, without dropping what is on its stack.
+    pub(crate) fn exit(&self) -> ! {
+        self.context.suspend(SwitchRequest::Exit);
+        unreachable!("nobody resumes a fiber that has ended")
+    }
+
+    /// Queues the fiber if it is parked; its next park returns at once if it is not.
+    pub(crate) fn unpark(self: &Arc<Self>) {
+        if self.park.unpark() {
+            let scheduler = self.scheduler.clone();
+            scheduler.queue(Runnable(self.clone()));
+        }
+    }
+}
+
+/// The right to run a fiber.
+#[derive(Debug)]
+pub(crate) struct Runnable(Arc<Fiber>);
+
+impl Runnable {
+    /// A new fiber, and the right to run it.
+    #[allow(clippy::too_many_arguments, reason = "attributes of one thing")]
+    pub(crate) fn new(
+        scheduler: Arc<Scheduler>,
+        stack: StackMemory,
+        name: Option<Box<str>>,
+        place: usize,
+        priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> Self {
+        let guard = stack.guard();
+        Self(Arc::new(Fiber {
+            context: Context::new(stack, body),
+            park: ParkState::new(),
+            signal: AtomicU32::new(0),
+            place: AtomicUsize::new(place),
+            pins: AtomicU32::new(0),
+            priority,
+            scheduler,
+            locals: Mutex::new(Locals::default()),
+            ended: AtomicBool::new(false),
+            joiners: WaitQueue::new(),
+            waiter: WaiterPlace::default(),
+            name: Mutex::new(name),
+            guard,
+            core: AtomicUsize::new(ANYWHERE),
+        }))
+    }
+
+    pub(crate) fn fiber(&self) -> &Arc<Fiber> {
+        &self.0
+    }
+
+    /// Runs the fiber on the calling thread until it leaves its stack. `None`: it has ended.
+    pub(crate) fn run(self) -> Option<(Self, SwitchRequest)> {
+        let entered = crate::keypoint::enter(&self.0);
+        let request = sys::as_current(&self.0, || self.0.context.resume());
+        // Before another worker may run the fiber.
+        drop(entered);
+        match request {
+            Some(SwitchRequest::Exit) | None => {
+                self.end();
+                None
+            }
+            Some(request) => Some((self, request)),
+        }
+    }
+
+    /// Parks the fiber, which asked for it. `Some`: it was unparked meanwhile.
+    pub(crate) fn settle(self) -> Option<Self> {
+        // After a successful settle another worker may run the fiber.
+        if self.0.park.settle() {
+            None
+        } else {
+            Some(self)
+        }
+    }
+
+    /// The fiber has ended: its stack serves the next, and whoever joins it goes on.
+    fn end(self) {
+        if let Some(stack) = self.0.context.take_stack() {
+            STACKS.give_back(stack);
+        }
+        self.0.scheduler.fiber_ended();
+        self.0.joiners.close(&self.0.ended);
+    }
+}
+
+/// Tells whether an address lies in the guard of a stack that begins with it.
+pub(crate) fn is_in_guard(guard: usize, address: usize) -> bool {
+    (guard..guard + limits::GUARD_BYTES).contains(&address)
+}

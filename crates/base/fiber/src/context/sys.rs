@@ -1,0 +1,149 @@
+//! Switching between stacks, and which fiber a thread runs at the moment.
+
+use super::Fiber;
+use crate::stack::StackMemory;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
+
+/// What a fiber asks of its worker when it leaves its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SwitchRequest {
+    /// Run others first.
+    Yield,
+    /// Run it when somebody unparks it.
+    Park,
+    /// End the fiber here, in the middle of its start function.
+    Exit,
+}
+
+type FiberCoroutine = Coroutine<(), SwitchRequest, (), StackMemory>;
+
+/// Stack and registers of a fiber that does not run.
+pub(crate) struct Context {
+    coroutine: UnsafeCell<Option<FiberCoroutine>>,
+    yielder: Cell<*const Yielder<(), SwitchRequest>>,
+}
+
+// SAFETY: `coroutine` is touched by whoever has the fiber's only `Runnable` (`super::Runnable`),
+// `yielder` by the code of the fiber alone. What the fiber has on its stack goes to other threads
+// with it: that is what a fiber is; start functions are `Send`.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(super) fn new(stack: StackMemory, body: Box<dyn FnOnce() + Send>) -> Self {
+        let coroutine =
+            Coroutine::with_stack(stack, move |yielder: &Yielder<(), SwitchRequest>, ()| {
+                if let Some(fiber) = current() {
+                    fiber.context.yielder.set(yielder);
+                }
+                body();
+            });
+        Self {
+            coroutine: UnsafeCell::new(Some(coroutine)),
+            yielder: Cell::new(std::ptr::null()),
+        }
+    }
+
+    /// Runs the fiber until it leaves its stack; `None`: it has ended. Called through the fiber's
+    /// `Runnable` only.
+    #[inline]
+    pub(super) fn resume(&self) -> Option<SwitchRequest> {
+        // SAFETY: the caller has the fiber's only `Runnable`, so nobody else is here.
+        let coroutine = unsafe { &mut *self.coroutine.get() };
+        match coroutine.as_mut()?.resume(()) {
+            CoroutineResult::Yield(request) => Some(request),
+            CoroutineResult::Return(()) => None,
+        }
+    }
+
+    /// Leaves the stack. Called by the fiber's own code only.
+    #[inline]
+    pub(super) fn suspend(&self, request: SwitchRequest) {
+        let yielder = self.yielder.get();
+        assert!(!yielder.is_null(), "a fiber suspends itself while it runs");
+        // SAFETY: the yielder lives as long as the coroutine's function, which calls this.
+        unsafe { (*yielder).suspend(request) };
+    }
+
+    /// Takes the stack of a fiber that has ended. Called through the fiber's `Runnable` only.
+    pub(super) fn take_stack(&self) -> Option<StackMemory> {
+        // SAFETY: the caller has the fiber's only `Runnable`, so nobody else is here.
+        let mut coroutine = unsafe { &mut *self.coroutine.get() }.take()?;
+        if !coroutine.done() {
+            // SAFETY: the fiber asked for its end by `SwitchRequest::Exit`, whose caller vouches
+            // that nothing on its stack needs to be dropped, as for `pthread_exit`.
+            unsafe { coroutine.force_reset() };
+        }
+        Some(coroutine.into_stack())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A fiber that never came to its end keeps its stack: others may point to what is on it.
+        if let Some(coroutine) = self.coroutine.get_mut().take() {
+            std::mem::forget(coroutine);
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Fiber> = const { Cell::new(std::ptr::null()) };
+}
+
+// These functions are not inlined: a fiber that went on in another thread would read the word of
+// the thread that it came from.
+
+#[inline(never)]
+fn current_pointer() -> *const Fiber {
+    CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null())
+}
+
+/// Sets the fiber that the calling thread runs; returns the one before.
+#[inline(never)]
+fn set_current(fiber: *const Fiber) -> *const Fiber {
+    CURRENT
+        .try_with(|current| current.replace(fiber))
+        .unwrap_or(std::ptr::null())
+}
+
+/// Runs `body` as this fiber's worker.
+pub(super) fn as_current<R>(fiber: &Arc<Fiber>, body: impl FnOnce() -> R) -> R {
+    struct Restore(*const Fiber);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            set_current(self.0);
+        }
+    }
+    let _restore = Restore(set_current(Arc::as_ptr(fiber)));
+    body()
+}
+
+/// Returns the fiber that calls this; `None` on a thread that runs none.
+pub(crate) fn current() -> Option<Arc<Fiber>> {
+    let fiber = current_pointer();
+    if fiber.is_null() {
+        return None;
+    }
+    // SAFETY: `as_current` holds the `Arc` while the pointer is set.
+    unsafe {
+        Arc::increment_strong_count(fiber);
+        Some(Arc::from_raw(fiber))
+    }
+}
+
+/// Calls `body` with the fiber that calls this, without counting a reference.
+#[inline]
+pub(crate) fn with_current<R>(body: impl FnOnce(Option<&Fiber>) -> R) -> R {
+    // SAFETY: the worker that runs the fiber holds an `Arc` of it, on whichever thread it goes on.
+    body(unsafe { current_pointer().as_ref() })
+}

@@ -1,0 +1,142 @@
+//! Workers without work: who searches, who sleeps, and whom somebody wakes that queued a fiber.
+//!
+//! A worker without work searches all run queues for a while, then announces its sleep, looks once
+//! more, and sleeps. Whoever queues a fiber afterwards looks for a searcher; where there is none it
+//! wakes one sleeper, which searches from then on. A searcher that found work and was the last one
+//! wakes another if more is queued. So one of the two sees the other: SYNC(fiber-idle).
+
+use crate::facade::{AtomicU32, Ordering, fence};
+
+/// A worker's word: it runs fibers or searches.
+const AWAKE: u32 = 0;
+/// A worker's word: it sleeps or is about to.
+const ASLEEP: u32 = 1;
+
+/// See the module's paragraph. Workers are numbered by seat.
+#[derive(Debug)]
+pub(crate) struct IdleWorkers {
+    words: Box<[AtomicU32]>,
+    asleep: AtomicU32,
+    searching: AtomicU32,
+}
+
+impl IdleWorkers {
+    pub(crate) fn new(seats: usize) -> Self {
+        Self {
+            words: (0..seats).map(|_| AtomicU32::new(AWAKE)).collect(),
+            asleep: AtomicU32::new(0),
+            searching: AtomicU32::new(0),
+        }
+    }
+
+    /// The worker has no work and searches.
+    pub(crate) fn start_search(&self) {
+        self.searching.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The worker found work. `true`: it was the last searcher, so it looks whether more is queued.
+    pub(crate) fn end_search(&self) -> bool {
+        let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
+        fence(Ordering::SeqCst);
+        last
+    }
+
+    /// The searcher is about to sleep, and looks once more at all queues afterwards.
+    pub(crate) fn announce_sleep(&self, seat: usize) {
+        self.words[seat].store(ASLEEP, Ordering::SeqCst);
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.searching.fetch_sub(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sleeps until somebody wakes the worker. It searches from then on.
+    pub(crate) fn sleep(&self, seat: usize) {
+        while self.words[seat].load(Ordering::Acquire) == ASLEEP {
+            #[cfg(not(loom))]
+            garonne_sync::futex::wait(&self.words[seat], ASLEEP, None);
+            #[cfg(loom)]
+            loom::thread::yield_now();
+        }
+    }
+
+    /// The worker does not sleep after all. It searches from then on.
+    pub(crate) fn cancel_sleep(&self, seat: usize) {
+        self.claim(seat);
+    }
+
+    /// Wakes a sleeper. One of several callers does.
+    fn claim(&self, seat: usize) -> bool {
+        let claimed =
+            self.words[seat].compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::Relaxed);
+        if claimed.is_ok() {
+            self.searching.fetch_add(1, Ordering::SeqCst);
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        claimed.is_ok()
+    }
+
+    /// Wakes one of these workers, unless a worker searches already. For whoever queued a fiber.
+    pub(crate) fn wake_one(&self, seats: impl Iterator<Item = usize>) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) != 0 && self.searching.load(Ordering::SeqCst) == 0 {
+            self.wake_among(seats);
+        }
+    }
+
+    /// Wakes one of these workers, whoever searches: for a fiber that only they may run.
+    pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) {
+        if let Some(seat) = seats.find(|seat| self.claim(*seat)) {
+            #[cfg(not(loom))]
+            garonne_sync::futex::wake(&self.words[seat], 1);
+            let _ = seat;
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Two submitters queue one item each; a worker that runs out of work takes both, however
+    /// submissions fall into its way to sleep. A lost wake-up is a deadlock that loom reports.
+    #[test]
+    fn a_worker_that_goes_to_sleep_misses_nothing() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Arc::new((IdleWorkers::new(1), AtomicU32::new(0)));
+            let submitters: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = shared.clone();
+                    loom::thread::spawn(move || {
+                        shared.1.fetch_add(1, Ordering::SeqCst);
+                        shared.0.wake_one(0..1);
+                    })
+                })
+                .collect();
+            let (idle, queue) = (&shared.0, &shared.1);
+            let mut taken = 0;
+            while taken < 2 {
+                idle.start_search();
+                loop {
+                    if queue.load(Ordering::SeqCst) != 0 {
+                        break;
+                    }
+                    idle.announce_sleep(0);
+                    if queue.load(Ordering::SeqCst) != 0 {
+                        idle.cancel_sleep(0);
+                        continue;
+                    }
+                    idle.sleep(0);
+                }
+                idle.end_search();
+                taken += queue.swap(0, Ordering::SeqCst);
+            }
+            submitters
+                .into_iter()
+                .for_each(|submitter| submitter.join().unwrap());
+            assert_eq!(idle.searching.load(Ordering::SeqCst), 0);
+        });
+    }
+}

@@ -1,0 +1,40 @@
+//! Bounds of this crate, each with its reason.
+
+/// Bytes of a stack where a fiber asks for none: enough for formatted output of the C library, and
+/// 100,000 of them take 13 GB of addresses, of which only touched pages take memory.
+pub const STACK_DEFAULT: usize = 128 << 10;
+
+/// Least bytes of a stack: a start function that calls into the C library touches two pages.
+pub const STACK_MIN: usize = 16 << 10;
+
+/// Most bytes of a stack: what a process's main thread has by default, eight times.
+pub const STACK_MAX: usize = 64 << 20;
+
+/// Bytes of the guard under a stack: code that is not compiled with stack probes may step over one
+/// page.
+pub const GUARD_BYTES: usize = 16 << 10;
+
+/// Stacks of a slab: 100,000 stacks take 25 mappings.
+pub const SLAB_STACKS: usize = 4096;
+
+/// Most bytes of a slab: large stacks come in smaller numbers.
+pub const SLAB_BYTES: usize = 1 << 30;
+
+/// Free stacks of a size that keep their pages; those beyond give them back to the kernel.
+pub const WARM_STACKS: usize = 1024;
+
+/// Turns after which a worker looks at wider run queues before its own, so that none starves.
+pub const TURNS_PER_WIDE_LOOK: u32 = 64;
+
+/// Rounds over all run queues before a worker without work sleeps: about what a wake-up costs.
+pub const SEARCH_ROUNDS: u32 = 200;
+
+/// Threads that carry fibers at once, stuck ones included: beyond it a stuck worker is not
+/// replaced.
+pub const WORKER_THREADS_MAX: usize = 512;
+
+/// Time between two looks of the monitor at the workers.
+pub const MONITOR_TICK: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Rounds in which values of keys may set further ones at a fiber's end, as POSIX has it.
+pub const DESTRUCTOR_ROUNDS: usize = 4;
