@@ -9,10 +9,13 @@
 //! A broken context has no route in the cache, so the fast paths do not see it. Owned by the core.
 //! Bounded by the communicators.
 
-use crate::api::{ContextId, Error, Peer, Request};
+use crate::api::{ContextId, Error, Pattern, Peer, Request, TypeDigest};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::limits::{LAST_POLLS, POLL_BUDGET, REVOKED_CONTEXTS_MAX};
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
+use crate::peer::reorder::ReservedFor;
+use crate::peer::sequences::stream_key;
 use crate::protocol::dispatch::UNKNOWN;
 use crate::protocol::wire::ControlPayload;
 use crate::requests::{OpFlag, OpSide, OpState, Operation};
@@ -123,8 +126,31 @@ impl Core {
         for index in hit {
             self.end_broken(index, error.clone());
         }
+        self.discard_messages(context);
         self.completion_events.any_message_kept();
         self.completion_events.count_one();
+    }
+
+    /// Nobody will receive the messages that were kept in a broken context: gives their credits
+    /// back, and lets their senders go on.
+    fn discard_messages(&mut self, context: ContextId) {
+        let any = Pattern {
+            context,
+            source: None,
+            tag: None,
+        };
+        while let Some(item) = self.matcher.find(&any) {
+            self.matcher.drop_kept(item);
+            let (meta, body) = self.unexpected.remove(item);
+            self.release_unexpected(&meta, &body);
+            if let UnexpectedBody::Rts(announce) = &body {
+                self.send_fin(meta.peer, announce.send);
+            }
+            if let Some(send) = meta.waiting {
+                self.send_fin(meta.peer, send);
+            }
+            self.unexpected.recycle(body);
+        }
     }
 
     fn end_broken(&mut self, index: u32, error: Error) {
@@ -207,7 +233,13 @@ impl<R: Transport> Engine<R> {
 
     /// A communicator is freed: nobody uses its contexts again.
     pub fn forget_faults(&mut self, contexts: &Range<ContextId>) {
-        let faults = &mut self.core.peers.faults;
+        let core = &mut self.core;
+        for context in contexts.clone() {
+            if core.peers.faults.is_broken(context) {
+                core.discard_messages(context);
+            }
+        }
+        let faults = &mut core.peers.faults;
         faults.watched.remove(&contexts.start);
         faults
             .broken
@@ -351,10 +383,6 @@ impl Core {
 
     /// The envelope that a receive took out of its sender's window is kept for nobody.
     fn keep_pulled(&mut self, context: ContextId, peer: Peer, index: u32) {
-        use crate::api::TypeDigest;
-        use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
-        use crate::peer::reorder::ReservedFor;
-        use crate::peer::sequences::stream_key;
         let Some(at) = self.sequences.find(stream_key(context, peer)) else {
             return;
         };

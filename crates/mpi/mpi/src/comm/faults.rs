@@ -5,6 +5,9 @@
 //! the first of them decides. So no member waits for another one that may die. A new communicator
 //! of the survivors takes two agreements: on a context, and on whether all could take it.
 
+#[cfg(test)]
+mod tests;
+
 use super::context_ids::ContextLease;
 use super::setup_messages::SetupTask;
 use super::{Comm, CommInner};
