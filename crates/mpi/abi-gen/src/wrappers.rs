@@ -342,8 +342,10 @@ fn body_name(f: &Function, shared: bool) -> String {
 /// window, file or session among the arguments. A call that creates such an object with a given
 /// error handler raises its failure on that handler.
 fn error_object(f: &Function) -> String {
-    // MPI raises failures to open or delete a file on `MPI_FILE_NULL`.
-    if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
+    // Failures of calls on files that have no handle of one are raised on `MPI_FILE_NULL`.
+    let of_no_file = ["MPI_File_open", "MPI_File_delete", "MPI_Register_datarep"];
+    let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
+    if of_no_file.contains(&name) {
         return "ErrorObject::File(crate::constants::MPI_FILE_NULL)".into();
     }
     let found = f.params.iter().find(|p| {

@@ -85,7 +85,7 @@ pub(crate) fn file_open(
 
 pub(crate) fn file_close(call: CallId, place: Ptr<MPI_File>) -> Result<()> {
     let handle = place.get()?;
-    file(handle)?.close(call.origin())?;
+    file(handle)?.together(call.origin()).close()?;
     files().remove(handle);
     place.set(MPI_FILE_NULL)
 }
@@ -122,15 +122,15 @@ pub(crate) fn file_get_size(_: CallId, fh: MPI_File, size: Ptr<MPI_Offset>) -> R
 }
 
 pub(crate) fn file_set_size(call: CallId, fh: MPI_File, size: MPI_Offset) -> Result<()> {
-    Ok(file(fh)?.set_size(size, call.origin())?)
+    Ok(file(fh)?.together(call.origin()).set_size(size)?)
 }
 
 pub(crate) fn file_preallocate(call: CallId, fh: MPI_File, size: MPI_Offset) -> Result<()> {
-    Ok(file(fh)?.preallocate(size, call.origin())?)
+    Ok(file(fh)?.together(call.origin()).preallocate(size)?)
 }
 
 pub(crate) fn file_sync(call: CallId, fh: MPI_File) -> Result<()> {
-    Ok(file(fh)?.sync(call.origin())?)
+    Ok(file(fh)?.together(call.origin()).sync()?)
 }
 
 pub(crate) fn file_get_atomicity(_: CallId, fh: MPI_File, flag: Ptr<c_int>) -> Result<()> {
@@ -138,7 +138,7 @@ pub(crate) fn file_get_atomicity(_: CallId, fh: MPI_File, flag: Ptr<c_int>) -> R
 }
 
 pub(crate) fn file_set_atomicity(call: CallId, fh: MPI_File, flag: c_int) -> Result<()> {
-    Ok(file(fh)?.set_atomic(flag != 0, call.origin())?)
+    Ok(file(fh)?.together(call.origin()).set_atomic(flag != 0)?)
 }
 
 pub(crate) fn file_seek(_: CallId, fh: MPI_File, offset: MPI_Offset, whence: c_int) -> Result<()> {
@@ -152,7 +152,9 @@ pub(crate) fn file_seek_shared(
     whence: c_int,
 ) -> Result<()> {
     let whence = Whence::from_number(whence);
-    Ok(file(fh)?.seek_shared(offset, whence, call.origin())?)
+    Ok(file(fh)?
+        .together(call.origin())
+        .seek_shared(offset, whence)?)
 }
 
 pub(crate) fn file_get_position(_: CallId, fh: MPI_File, out: Ptr<MPI_Offset>) -> Result<()> {
@@ -199,7 +201,9 @@ pub(crate) fn file_set_view(
     let name = told(representation.text());
     let name = name.as_deref().map_err(Clone::clone);
     let info = told(info_or_null(hints));
-    Ok(file.set_view(disp, told(types), (name, info), call.origin())?)
+    Ok(file
+        .together(call.origin())
+        .set_view(disp, told(types), (name, info))?)
 }
 
 pub(crate) fn file_get_view(
@@ -240,7 +244,7 @@ fn access(
 
 /// Defines accesses: blocking ones, for one process and for all, and those that return a request.
 macro_rules! accesses {
-    ($($direction:ident $blocking:ident $nonblocking:ident by $method:ident $(($origin:ident))? $start:ident $(with $offset:ident)? => $place:expr;)*) => {
+    ($($direction:ident $blocking:ident $nonblocking:ident by $([$together:ident])? $method:ident $start:ident $(with $offset:ident)? => $place:expr;)*) => {
         $(
             pub(crate) fn $blocking<S: StatusLayout>(
                 _call: CallId,
@@ -253,7 +257,7 @@ macro_rules! accesses {
             ) -> Result<()> {
                 let file = file(fh)?;
                 let access = access(Direction::$direction, $place, (buf, count, datatype));
-                let done = file.$method(access $(, _call.$origin())?)?;
+                let done = file$(.$together(_call.origin()))?.$method(access)?;
                 write_status(status, &done)
             }
 
@@ -280,10 +284,10 @@ accesses! {
     Write file_write file_iwrite by access start => Place::Individual;
     Read file_read_shared file_iread_shared by access start => Place::Shared;
     Write file_write_shared file_iwrite_shared by access start => Place::Shared;
-    Read file_read_at_all file_iread_at_all by access_all (origin) start_all with offset => Place::At(offset);
-    Write file_write_at_all file_iwrite_at_all by access_all (origin) start_all with offset => Place::At(offset);
-    Read file_read_all file_iread_all by access_all (origin) start_all => Place::Individual;
-    Write file_write_all file_iwrite_all by access_all (origin) start_all => Place::Individual;
+    Read file_read_at_all file_iread_at_all by [together] access_all start_all with offset => Place::At(offset);
+    Write file_write_at_all file_iwrite_at_all by [together] access_all start_all with offset => Place::At(offset);
+    Read file_read_all file_iread_all by [together] access_all start_all => Place::Individual;
+    Write file_write_all file_iwrite_all by [together] access_all start_all => Place::Individual;
 }
 
 /// Defines the ordered accesses.
@@ -300,7 +304,7 @@ macro_rules! ordered {
             ) -> Result<()> {
                 let file = file(fh)?;
                 let access = access(Direction::$direction, Place::Shared, (buf, count, datatype));
-                write_status(status, &file.access_ordered(access, call.origin())?)
+                write_status(status, &file.together(call.origin()).access_ordered(access)?)
             }
         )*
     };
@@ -327,7 +331,7 @@ macro_rules! split {
                 $(let _offset = $offset;)?
                 let access =
                     access(Direction::$direction, kind.place(_offset), (buf, count, datatype));
-                Ok(file(fh)?.begin(kind, access, call.origin())?)
+                Ok(file(fh)?.together(call.origin()).begin(kind, access)?)
             }
 
             pub(crate) fn $end<S: StatusLayout>(
@@ -337,7 +341,7 @@ macro_rules! split {
                 status: Ptr<S>,
             ) -> Result<()> {
                 let file = file(fh)?;
-                let done = file.end(SplitKind::$kind, Direction::$direction, call.origin())?;
+                let done = file.together(call.origin()).end(SplitKind::$kind, Direction::$direction)?;
                 write_status(status, &done)
             }
         )*

@@ -5,6 +5,7 @@
 use super::File;
 use super::agreement::Agreement;
 use super::independent::{Access, Place, ReadyAccess};
+use super::pointers::Whence;
 use super::transfer::Direction;
 use crate::error::{Class, Error, Result};
 use crate::request::{self, Request, Status};
@@ -30,88 +31,82 @@ pub(super) struct SplitAccess {
     started: Result<Request>,
 }
 
-impl File {
+/// A file in one collective call, which all its processes make.
+#[derive(Clone, Copy)]
+pub struct CollectiveFile<'a> {
+    pub(super) file: &'a File,
+    pub(super) origin: CallOrigin,
+}
+
+impl CollectiveFile<'_> {
     /// `MPI_File_read_all`, `MPI_File_write_at_all` and their kin.
     ///
     /// # Errors
     /// Those of [`File::access`], at all processes if at one.
-    pub fn access_all(&self, access: Access<'_>, origin: CallOrigin) -> Result<Status> {
+    pub fn access_all(&self, access: Access<'_>) -> Result<Status> {
         let done = self
+            .file
             .check_no_split()
-            .and_then(|()| self.ready(access))
+            .and_then(|()| self.file.ready(access))
             .and_then(|mut ready| ready.run());
-        self.agree(done, origin)
+        self.agree(done)
     }
 
     /// `MPI_File_read_ordered` and `MPI_File_write_ordered`.
     ///
     /// # Errors
     /// Those of [`File::access`], at all processes if at one.
-    pub fn access_ordered(&self, access: Access<'_>, origin: CallOrigin) -> Result<Status> {
-        let checked = self.check_no_split().map(|()| access);
+    pub fn access_ordered(&self, access: Access<'_>) -> Result<Status> {
+        let checked = self.file.check_no_split().map(|()| access);
         let done = self
-            .ready_in_order(checked, origin)?
+            .ready_in_order(checked)?
             .and_then(|mut ready| ready.run());
-        self.agree(done, origin)
+        self.agree(done)
     }
 
-    fn agree<T>(&self, own: Result<T>, origin: CallOrigin) -> Result<T> {
-        let meeting = Agreement {
-            comm: self.comm(),
-            origin,
-        };
-        meeting.agree(own)
+    /// What the processes of the file agree by.
+    pub(super) fn agreement(&self) -> Agreement<'_> {
+        Agreement {
+            comm: self.file.comm(),
+            origin: self.origin,
+        }
+    }
+
+    fn agree<T>(&self, own: Result<T>) -> Result<T> {
+        self.agreement().agree(own)
     }
 
     /// Checks an access and places it behind those of lower ranks. The inner error is this
     /// process's, and the others do not know of it yet.
-    fn ready_in_order(
-        &self,
-        access: Result<Access<'_>>,
-        origin: CallOrigin,
-    ) -> Result<Result<ReadyAccess>> {
-        let meeting = Agreement {
-            comm: self.comm(),
-            origin,
-        };
-        let prepared = access.and_then(|access| self.prepare(access.direction, access.data));
+    fn ready_in_order(&self, access: Result<Access<'_>>) -> Result<Result<ReadyAccess>> {
+        let agreement = self.agreement();
+        let prepared = access.and_then(|access| self.file.prepare(access.direction, access.data));
         let etypes = prepared.as_ref().map_or(0, |prepared| prepared.etypes);
-        let (below, all) = meeting.sums(etypes)?;
-        let base = match self.comm().rank() {
-            0 => self.0.shared.fetch_add(all),
+        let (below, all) = agreement.sums(etypes)?;
+        let base = match self.file.comm().rank() {
+            0 => self.file.0.pointers.shared().fetch_add(all),
             _ => Ok(0),
         };
         let word = *base.as_ref().unwrap_or(&0);
-        let ((), [base]) = meeting.agree_and(base.map(drop), [word])?;
-        Ok(prepared.and_then(|prepared| self.placed(prepared, base.saturating_add(below))))
-    }
-
-    /// Refuses what may not be called while a split collective access is open.
-    pub(super) fn check_no_split(&self) -> Result<()> {
-        match lock(&self.0.split).is_some() {
-            true => Err(self.error(
-                Class::Io,
-                "has a split collective access that has begun and not ended",
-            )),
-            false => Ok(()),
-        }
+        let ((), [base]) = agreement.agree_and(base.map(drop), [word])?;
+        Ok(prepared.and_then(|prepared| self.file.placed(prepared, base.saturating_add(below))))
     }
 
     /// The first half of a split collective access.
     ///
     /// # Errors
     /// Those of [`File::access`] that are found before data move.
-    pub fn begin(&self, kind: SplitKind, access: Access<'_>, origin: CallOrigin) -> Result<()> {
+    pub fn begin(&self, kind: SplitKind, access: Access<'_>) -> Result<()> {
         let direction = access.direction;
-        self.check_no_split()?;
+        self.file.check_no_split()?;
         let ready = match kind {
-            SplitKind::Ordered => self.ready_in_order(Ok(access), origin)?,
-            SplitKind::All | SplitKind::AtAll => self.ready(access),
+            SplitKind::Ordered => self.ready_in_order(Ok(access))?,
+            SplitKind::All | SplitKind::AtAll => self.file.ready(access),
         };
-        let started = ready.map(|ready| self.start_ready(ready));
+        let started = ready.map(|ready| self.file.start_ready(ready));
         // The end is where all agree, so an error waits for it, too.
         let failed = started.as_ref().err().cloned();
-        *lock(&self.0.split) = Some(SplitAccess {
+        *lock(&self.file.0.split) = Some(SplitAccess {
             kind,
             direction,
             started,
@@ -121,10 +116,10 @@ impl File {
 
     /// A file of one process has nobody to agree with at the end: its access ends here.
     fn forget_alone(&self, error: Error) -> Result<()> {
-        if self.comm().size() > 1 {
+        if self.file.comm().size() > 1 {
             return Ok(());
         }
-        *lock(&self.0.split) = None;
+        *lock(&self.file.0.split) = None;
         Err(error)
     }
 
@@ -132,17 +127,39 @@ impl File {
     ///
     /// # Errors
     /// `Io` if no such access has begun; those of [`File::access`], at all processes if at one.
-    pub fn end(&self, kind: SplitKind, direction: Direction, origin: CallOrigin) -> Result<Status> {
-        let mut split = lock(&self.0.split);
+    pub fn end(&self, kind: SplitKind, direction: Direction) -> Result<Status> {
+        let mut split = lock(&self.file.0.split);
         let is_of_kind =
             |begun: &mut SplitAccess| begun.kind == kind && begun.direction == direction;
         let Some(begun) = split.take_if(is_of_kind) else {
             let text = "has no split collective access of this kind that has begun";
-            return Err(self.error(Class::Io, text));
+            return Err(self.file.error(Class::Io, text));
         };
         drop(split);
         let done = begun.started.and_then(|request| request::wait(&request));
-        self.agree(done, origin)
+        self.agree(done)
+    }
+
+    /// `MPI_File_seek_shared`.
+    ///
+    /// # Errors
+    /// `Arg`; `NotSame` for places that differ.
+    pub fn seek_shared(&self, offset: i64, whence: Result<Whence>) -> Result<()> {
+        let (agreement, pointers) = (self.agreement(), &self.file.0.pointers);
+        let number = whence.as_ref().map_or(0, |whence| *whence as u64);
+        // Nobody moves the pointer before all have asked for it.
+        let target = whence.and_then(|whence| {
+            let end = || self.file.end();
+            pointers.shared_target(offset, whence, &end)
+        });
+        let target = agreement.agree(target)?;
+        agreement.same("the offset of MPI_File_seek_shared", offset as u64)?;
+        agreement.same("the origin of MPI_File_seek_shared", number)?;
+        let set = match self.file.comm().rank() {
+            0 => pointers.shared().set(target),
+            _ => Ok(()),
+        };
+        agreement.agree(set)
     }
 }
 

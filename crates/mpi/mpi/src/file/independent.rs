@@ -1,12 +1,13 @@
 //! Accesses of one process for itself, and what all accesses have in common: checks, the place in
 //! the file, the status.
 
+use super::pointers::checked;
 use super::staged::Staged;
 use super::transfer::{Direction, Transfer};
 use super::view::SharedView;
 use super::{AccessMode, File};
 use crate::coll::Elements;
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Result};
 use crate::request::Status;
 use std::sync::atomic::Ordering;
 
@@ -82,7 +83,10 @@ impl File {
     /// Checks an access and claims its place.
     pub(super) fn ready(&self, access: Access<'_>) -> Result<ReadyAccess> {
         let prepared = self.prepare(access.direction, access.data)?;
-        let at = self.claim(access.place, prepared.etypes)?;
+        if access.place != Place::Shared {
+            self.check_random("is accessed without the shared file pointer")?;
+        }
+        let at = self.0.pointers.claim(access.place, prepared.etypes)?;
         self.placed(prepared, at)
     }
 
@@ -116,21 +120,6 @@ impl File {
         })
     }
 
-    /// Returns the place of an access, in etypes, and moves the file pointer past it.
-    fn claim(&self, place: Place, etypes: u64) -> Result<u64> {
-        if place != Place::Shared {
-            self.check_random("is accessed without the shared file pointer")?;
-        }
-        match place {
-            Place::At(offset) => u64::try_from(offset).map_err(|_| {
-                let text = format!("is accessed at offset {offset}; it must not be negative");
-                self.error(Class::Arg, text)
-            }),
-            Place::Individual => self.advance_position(etypes),
-            Place::Shared => self.0.shared.fetch_add(etypes),
-        }
-    }
-
     /// Refuses what files opened for sequential access do not allow.
     pub(super) fn check_random(&self, what: &str) -> Result<()> {
         match self.mode().has(AccessMode::SEQUENTIAL) {
@@ -150,8 +139,7 @@ impl File {
             direction,
             ..
         } = prepared;
-        let from = at.checked_mul(view.etype_size());
-        let from = from.ok_or_else(|| self.beyond(at))?;
+        let from = checked(i128::from(at) * i128::from(view.etype_size()))?;
         view.map().check_reach(from, staged.data.len)?;
         if direction == Direction::Write && staged.data.len > 0 {
             self.0.written.store(true, Ordering::Relaxed);
@@ -168,11 +156,5 @@ impl File {
             },
             staged,
         })
-    }
-
-    #[cold]
-    pub(super) fn beyond(&self, etypes: u64) -> Error {
-        let text = format!("is accessed at offset {etypes}, beyond what a file can have");
-        self.error(Class::Arg, text)
     }
 }

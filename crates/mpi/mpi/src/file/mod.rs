@@ -30,7 +30,7 @@ mod transfer;
 mod view;
 
 pub use access_mode::AccessMode;
-pub use collective::SplitKind;
+pub use collective::{CollectiveFile, SplitKind};
 pub use independent::{Access, AccessData, Place};
 pub use open::{OpenRequest, delete};
 pub use pointers::Whence;
@@ -44,9 +44,10 @@ use crate::group::Group;
 use crate::info::Info;
 use collective::SplitAccess;
 use datarep::Representation;
+use garonne_engine::api::CallOrigin;
 use garonne_progress::tasks::Tasks;
 use garonne_sync::mutex::lock;
-use shared_pointer::SharedPointer;
+use pointers::FilePointers;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -69,9 +70,7 @@ struct FileInner {
     disk: Arc<dyn garonne_files::File>,
     /// Replaced whole by `MPI_File_set_view`.
     view: Mutex<Arc<View>>,
-    /// The individual file pointer, in etypes of the view.
-    position: Mutex<u64>,
-    shared: SharedPointer,
+    pointers: FilePointers,
     atomic: AtomicBool,
     /// A write since the last sync.
     written: AtomicBool,
@@ -86,6 +85,20 @@ struct FileInner {
 }
 
 impl File {
+    /// `MPI_File_open`. Collective over `comm`.
+    ///
+    /// # Errors
+    /// `Comm` for intercommunicators, `Amode`, `NotSame`, and what the file system says, at all
+    /// processes alike.
+    pub fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) -> Result<Self> {
+        open::open(comm, request, origin)
+    }
+
+    /// Returns the file for a collective call.
+    pub fn together(&self, origin: CallOrigin) -> CollectiveFile<'_> {
+        CollectiveFile { file: self, origin }
+    }
+
     /// `MPI_File_get_group`.
     pub fn group(&self) -> &Group {
         self.0.comm.group()
@@ -164,6 +177,71 @@ impl File {
         match view.representation() {
             Representation::Native | Representation::Internal => Ok(datatype.extent()),
             other => Ok(datarep::file_type(other, datatype)?.extent()),
+        }
+    }
+
+    /// `MPI_File_get_size`.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn size(&self) -> Result<i64> {
+        Ok(self.0.disk.size()? as i64)
+    }
+
+    /// `MPI_File_get_atomicity`.
+    pub fn is_atomic(&self) -> bool {
+        self.0.atomic.load(Ordering::Relaxed)
+    }
+
+    /// `MPI_File_seek`.
+    ///
+    /// # Errors
+    /// `Arg` for a place before the view; `UnsupportedOperation` for sequential files.
+    pub fn seek(&self, offset: i64, whence: Whence) -> Result<()> {
+        self.check_random("has its individual file pointer moved")?;
+        self.0.pointers.seek(offset, whence, &|| self.end())
+    }
+
+    /// `MPI_File_get_position`.
+    ///
+    /// # Errors
+    /// `UnsupportedOperation` for sequential files.
+    pub fn position(&self) -> Result<i64> {
+        self.check_random("is asked for its individual file pointer")?;
+        Ok(self.0.pointers.position() as i64)
+    }
+
+    /// `MPI_File_get_position_shared`.
+    ///
+    /// # Errors
+    /// What reaching the word met.
+    pub fn position_shared(&self) -> Result<i64> {
+        Ok(self.0.pointers.shared().get()? as i64)
+    }
+
+    /// `MPI_File_get_byte_offset`.
+    ///
+    /// # Errors
+    /// `Arg` for a negative offset; `UnsupportedOperation` for sequential files.
+    pub fn byte_offset(&self, offset: i64) -> Result<i64> {
+        self.check_random("is asked for a byte offset")?;
+        let etypes = pointers::checked(offset.into())?;
+        Ok(self.view().byte_offset(etypes)? as i64)
+    }
+
+    /// Etypes before the end of the file.
+    fn end(&self) -> Result<u64> {
+        Ok(self.view().etypes_in(self.0.disk.size()?))
+    }
+
+    /// Refuses what may not be called while a split collective access is open.
+    fn check_no_split(&self) -> Result<()> {
+        match lock(&self.0.split).is_some() {
+            true => Err(self.error(
+                Class::Io,
+                "has a split collective access that has begun and not ended",
+            )),
+            false => Ok(()),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::access_mode::AccessMode;
 use super::agreement::Agreement;
+use super::collective::CollectiveFile;
 use super::hints;
+use super::pointers::FilePointers;
 use super::shared_pointer::SharedPointer;
 use super::view::View;
 use super::{File, FileInner};
@@ -17,7 +19,7 @@ use garonne_files::{FileSystem, OpenOptions, path_of_name};
 use garonne_sync::mutex::lock;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// `MPI_BYTE`.
@@ -45,85 +47,83 @@ pub fn delete(name: &Path) -> Result<()> {
     Ok(PosixFileSystem.delete(&path_of_name(name)?)?)
 }
 
-impl File {
-    /// `MPI_File_open`. Collective over `comm`.
-    ///
-    /// # Errors
-    /// `Comm` for intercommunicators, `Amode`, `NotSame`, and what the file system says, at all
-    /// processes alike.
-    pub fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) -> Result<Self> {
-        if comm.is_inter() {
-            return Err(comm.error(
-                Class::Comm,
-                "is an intercommunicator; files are opened on intracommunicators",
-            ));
-        }
-        let own = comm
-            .create(comm.group(), origin)?
-            .ok_or_else(|| Error::new(Class::Intern, "the communicator of a file is empty"))?;
-        own.set_name("file");
-        let meeting = Agreement { comm: &own, origin };
-        let OpenRequest {
-            name,
-            mode,
-            info,
-            errhandler,
-        } = request;
-        let checked = mode
-            .check()
-            .and_then(|()| Ok((path_of_name(name?)?, info?)));
-        let (path, info) = meeting.agree(checked)?;
-        meeting.same("the access mode of MPI_File_open", mode.0 as u64)?;
-        let info = hints::known(&info);
-        let disk = open_all(meeting, &path, mode, &info)?;
-        let shared = SharedPointer::new(&own, origin)?;
-        own.stand_for(errhandler.clone());
-        let byte = Datatype::predefined_ref(BYTE)
-            .ok_or_else(|| Error::new(Class::Intern, "MPI_BYTE is not predefined"))?;
-        let file = Self(Arc::new(FileInner {
-            comm: own.clone(),
-            path,
-            mode,
-            disk,
-            view: Mutex::new(Arc::new(View::of_bytes(byte))),
-            position: Mutex::new(0),
-            shared,
-            atomic: AtomicBool::new(false),
-            written: AtomicBool::new(false),
-            split: Mutex::new(None),
-            errhandler: Mutex::new(errhandler),
-            info,
-            tasks: OnceLock::new(),
-            handle: AtomicUsize::new(0),
-        }));
-        if mode.has(AccessMode::APPEND) {
-            let size = file.0.disk.size().map_err(Error::from);
-            let end = meeting.agree(size.and_then(|size| file.reset_pointers(size)));
-            end.inspect_err(|_| drop(file.0.shared.free(origin)))?;
-        }
-        Ok(file)
+/// `MPI_File_open`. Collective over `comm`.
+///
+/// # Errors
+/// `Comm` for intercommunicators, `Amode`, `NotSame`, and what the file system says, at all
+/// processes alike.
+pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) -> Result<File> {
+    if comm.is_inter() {
+        return Err(comm.error(
+            Class::Comm,
+            "is an intercommunicator; files are opened on intracommunicators",
+        ));
     }
+    let own = comm
+        .create(comm.group(), origin)?
+        .ok_or_else(|| Error::new(Class::Intern, "the communicator of a file is empty"))?;
+    own.set_name("file");
+    let meeting = Agreement { comm: &own, origin };
+    let OpenRequest {
+        name,
+        mode,
+        info,
+        errhandler,
+    } = request;
+    let checked = mode
+        .check()
+        .and_then(|()| Ok((path_of_name(name?)?, info?)));
+    let (path, info) = meeting.agree(checked)?;
+    meeting.same("the access mode of MPI_File_open", mode.0 as u64)?;
+    let info = hints::known(&info);
+    let disk = open_all(meeting, &path, mode, &info)?;
+    let shared = SharedPointer::new(&own, origin)?;
+    own.stand_for(errhandler.clone());
+    let byte = Datatype::predefined_ref(BYTE)
+        .ok_or_else(|| Error::new(Class::Intern, "MPI_BYTE is not predefined"))?;
+    let file = File(Arc::new(FileInner {
+        comm: own.clone(),
+        path,
+        mode,
+        disk,
+        view: Mutex::new(Arc::new(View::of_bytes(byte))),
+        pointers: FilePointers::new(shared),
+        atomic: AtomicBool::new(false),
+        written: AtomicBool::new(false),
+        split: Mutex::new(None),
+        errhandler: Mutex::new(errhandler),
+        info,
+        tasks: OnceLock::new(),
+        handle: AtomicUsize::new(0),
+    }));
+    if mode.has(AccessMode::APPEND) {
+        let size = file.0.disk.size().map_err(Error::from);
+        let end = meeting.agree(size.and_then(|size| file.0.pointers.reset(size, own.rank() == 0)));
+        end.inspect_err(|_| drop(file.0.pointers.shared().free(origin)))?;
+    }
+    Ok(file)
+}
 
+impl CollectiveFile<'_> {
     /// `MPI_File_close`. Collective. The edge then forgets its handle.
     ///
     /// # Errors
     /// `Io` while a split collective access is open; what the file system says when the file is to
     /// be deleted.
-    pub fn close(&self, origin: CallOrigin) -> Result<()> {
-        let meeting = Agreement {
-            comm: self.comm(),
-            origin,
-        };
-        meeting.agree(self.check_no_split())?;
-        self.0.shared.free(origin)?;
-        if !self.0.mode.has(AccessMode::DELETE_ON_CLOSE) {
+    pub fn close(&self) -> Result<()> {
+        let agreement = self.agreement();
+        agreement.agree(self.file.check_no_split())?;
+        self.file.0.pointers.shared().free(self.origin)?;
+        if !self.file.0.mode.has(AccessMode::DELETE_ON_CLOSE) {
             return Ok(());
         }
-        let deleted = match self.comm().rank() {
-            0 => PosixFileSystem.delete(&self.0.path).map_err(Error::from),
+        let deleted = match self.file.comm().rank() {
+            0 => PosixFileSystem
+                .delete(&self.file.0.path)
+                .map_err(Error::from),
             _ => Ok(()),
         };
-        meeting.agree(deleted)
+        agreement.agree(deleted)
     }
 
     /// `MPI_File_set_view`. Collective; file pointers go back to 0.
@@ -136,55 +136,46 @@ impl File {
         disp: i64,
         types: Result<(&Datatype, &Datatype)>,
         (representation, info): (Result<&str>, Result<Info>),
-        origin: CallOrigin,
     ) -> Result<()> {
-        let meeting = Agreement {
-            comm: self.comm(),
-            origin,
-        };
+        let agreement = self.agreement();
         let made = (|| {
-            self.check_no_split()?;
+            self.file.check_no_split()?;
             let (types, name, info) = (types?, representation?, info?);
             let disp = self.displacement(disp)?;
-            let found = self.comm().process().datareps.find(name)?;
-            let view = View::new(disp, types, found, self.mode().writes())?;
+            let found = self.file.comm().process().datareps.find(name)?;
+            let view = View::new(disp, types, found, self.file.mode().writes())?;
             Ok((view, info))
         })();
-        let (view, info) = meeting.agree(made)?;
+        let (view, info) = agreement.agree(made)?;
         let mut hash = DefaultHasher::new();
         view.representation().name().hash(&mut hash);
-        meeting.same("the data representation of the view", hash.finish())?;
-        meeting.same(
+        agreement.same("the data representation of the view", hash.finish())?;
+        agreement.same(
             "the extent of the view's etype",
             view.etype().extent() as u64,
         )?;
-        hints::update(&self.0.info, &info);
-        *lock(&self.0.view) = Arc::new(view);
-        let reset = self.reset_pointers(0);
-        meeting.agree(reset)
+        hints::update(&self.file.0.info, &info);
+        *lock(&self.file.0.view) = Arc::new(view);
+        let reset = self.file.0.pointers.reset(0, self.file.comm().rank() == 0);
+        agreement.agree(reset)
     }
 
     /// The displacement of a view, in bytes.
     fn displacement(&self, disp: i64) -> Result<u64> {
-        let sequential = self.mode().has(AccessMode::SEQUENTIAL);
+        let sequential = self.file.mode().has(AccessMode::SEQUENTIAL);
         if disp == DISPLACEMENT_CURRENT && sequential {
-            let at = self.0.shared.get()?;
-            return self.view().byte_offset(at);
+            let at = self.file.0.pointers.shared().get()?;
+            return self.file.view().byte_offset(at);
         }
         if sequential {
             let text =
                 "was opened with MPI_MODE_SEQUENTIAL: its views begin at MPI_DISPLACEMENT_CURRENT";
-            return Err(self.error(Class::UnsupportedOperation, text));
+            return Err(self.file.error(Class::UnsupportedOperation, text));
         }
         u64::try_from(disp).map_err(|_| {
             let text = format!("cannot have a view at {disp}: displacements must not be negative");
-            self.error(Class::Arg, text)
+            self.file.error(Class::Arg, text)
         })
-    }
-
-    /// Remembers that everything is on the device; returns whether something was not.
-    pub(super) fn take_written(&self) -> bool {
-        self.0.written.swap(false, Ordering::Relaxed)
     }
 }
 

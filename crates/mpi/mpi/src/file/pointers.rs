@@ -1,10 +1,10 @@
 //! The individual and the shared file pointer.
 
-use super::File;
-use super::agreement::Agreement;
+use super::independent::Place;
+use super::shared_pointer::SharedPointer;
 use crate::error::{Class, Error, Result};
-use garonne_engine::api::CallOrigin;
 use garonne_sync::mutex::lock;
+use std::sync::Mutex;
 
 /// From where a seek counts, with the numbers of the standard ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,113 +35,127 @@ impl Whence {
     }
 }
 
-impl File {
-    /// `MPI_File_seek`.
-    ///
-    /// # Errors
-    /// `Arg` for a place before the view; `UnsupportedOperation` for sequential files.
-    pub fn seek(&self, offset: i64, whence: Whence) -> Result<()> {
-        self.check_random("has its individual file pointer moved")?;
-        let mut position = lock(&self.0.position);
-        *position = self.target(offset, whence, || Ok(*position))?;
+/// The file pointers of a process, in etypes of the view.
+///
+/// Accesses claim their place ([`FilePointers::claim`]); seeks find a target
+/// ([`FilePointers::target`]) and move there.
+pub(super) struct FilePointers {
+    position: Mutex<u64>,
+    shared: SharedPointer,
+}
+
+impl FilePointers {
+    /// Both pointers at 0.
+    pub fn new(shared: SharedPointer) -> Self {
+        Self {
+            position: Mutex::new(0),
+            shared,
+        }
+    }
+
+    /// The shared file pointer.
+    pub fn shared(&self) -> &SharedPointer {
+        &self.shared
+    }
+
+    /// The individual file pointer.
+    pub fn position(&self) -> u64 {
+        *lock(&self.position)
+    }
+
+    /// Moves the individual file pointer.
+    pub fn seek(&self, offset: i64, whence: Whence, end: EndOfFile<'_>) -> Result<()> {
+        let mut position = lock(&self.position);
+        *position = target(offset, whence, || Ok(*position), end)?;
         Ok(())
     }
 
-    /// `MPI_File_get_position`.
-    ///
-    /// # Errors
-    /// `UnsupportedOperation` for sequential files.
-    pub fn position(&self) -> Result<i64> {
-        self.check_random("is asked for its individual file pointer")?;
-        Ok(*lock(&self.0.position) as i64)
+    /// Returns where a seek of the shared file pointer leads.
+    pub fn shared_target(&self, offset: i64, whence: Whence, end: EndOfFile<'_>) -> Result<u64> {
+        target(offset, whence, || self.shared.get(), end)
     }
 
-    /// `MPI_File_get_byte_offset`.
-    ///
-    /// # Errors
-    /// `Arg` for a negative offset; `UnsupportedOperation` for sequential files.
-    pub fn byte_offset(&self, offset: i64) -> Result<i64> {
-        self.check_random("is asked for a byte offset")?;
-        let etypes = u64::try_from(offset).map_err(|_| self.before_view(i128::from(offset)))?;
-        Ok(self.view().byte_offset(etypes)? as i64)
-    }
-
-    /// `MPI_File_seek_shared`. Collective.
-    ///
-    /// # Errors
-    /// `Arg`; `NotSame` for places that differ.
-    pub fn seek_shared(
-        &self,
-        offset: i64,
-        whence: Result<Whence>,
-        origin: CallOrigin,
-    ) -> Result<()> {
-        let meeting = Agreement {
-            comm: self.comm(),
-            origin,
-        };
-        let number = whence.as_ref().map_or(0, |whence| *whence as u64);
-        // Nobody moves the pointer before all have asked for it.
-        let target = whence.and_then(|whence| self.target(offset, whence, || self.0.shared.get()));
-        let target = meeting.agree(target)?;
-        meeting.same("the offset of MPI_File_seek_shared", offset as u64)?;
-        meeting.same("the origin of MPI_File_seek_shared", number)?;
-        let set = match self.comm().rank() {
-            0 => self.0.shared.set(target),
-            _ => Ok(()),
-        };
-        meeting.agree(set)
-    }
-
-    /// `MPI_File_get_position_shared`.
-    ///
-    /// # Errors
-    /// What reaching the word met.
-    pub fn position_shared(&self) -> Result<i64> {
-        Ok(self.0.shared.get()? as i64)
-    }
-
-    /// The place of a seek, in etypes.
-    fn target(
-        &self,
-        offset: i64,
-        whence: Whence,
-        current: impl FnOnce() -> Result<u64>,
-    ) -> Result<u64> {
-        let from = match whence {
-            Whence::Set => 0,
-            Whence::Current => current()?,
-            Whence::End => self.view().etypes_in(self.0.disk.size()?),
-        };
-        let target = i128::from(from) + i128::from(offset);
-        let target = u64::try_from(target).map_err(|_| self.before_view(target))?;
-        match i64::try_from(target) {
-            Ok(_) => Ok(target),
-            Err(_) => Err(self.beyond(target)),
+    /// Returns the place of an access, and moves the file pointer past it.
+    pub fn claim(&self, place: Place, etypes: u64) -> Result<u64> {
+        match place {
+            Place::At(offset) => checked(offset.into()),
+            Place::Individual => {
+                let mut position = lock(&self.position);
+                let at = *position;
+                *position = checked(i128::from(at) + i128::from(etypes))?;
+                Ok(at)
+            }
+            Place::Shared => self.shared.fetch_add(etypes),
         }
     }
 
-    #[cold]
-    fn before_view(&self, target: i128) -> Error {
-        let text = format!("has no offset {target}: offsets must not be negative");
-        self.error(Class::Arg, text)
-    }
-
-    /// Moves the individual file pointer past an access, and returns where it was.
-    pub(super) fn advance_position(&self, etypes: u64) -> Result<u64> {
-        let mut position = lock(&self.0.position);
-        let at = *position;
-        let next = at.checked_add(etypes);
-        *position = next.ok_or_else(|| self.beyond(at))?;
-        Ok(at)
-    }
-
-    /// Sets both file pointers to the same place. The shared one is set by rank 0.
-    pub(super) fn reset_pointers(&self, etypes: u64) -> Result<()> {
-        *lock(&self.0.position) = etypes;
-        match self.comm().rank() {
-            0 => self.0.shared.set(etypes),
-            _ => Ok(()),
+    /// Sets both file pointers to the same place. The shared one is set where `sets_shared`.
+    pub fn reset(&self, etypes: u64, sets_shared: bool) -> Result<()> {
+        *lock(&self.position) = etypes;
+        match sets_shared {
+            true => self.shared.set(etypes),
+            false => Ok(()),
         }
+    }
+}
+
+/// Asks for the number of etypes before the end of the file.
+type EndOfFile<'a> = &'a dyn Fn() -> Result<u64>;
+
+/// The place of a seek.
+fn target(
+    offset: i64,
+    whence: Whence,
+    current: impl FnOnce() -> Result<u64>,
+    end: EndOfFile<'_>,
+) -> Result<u64> {
+    let from = match whence {
+        Whence::Set => 0,
+        Whence::Current => current()?,
+        Whence::End => end()?,
+    };
+    checked(i128::from(from) + i128::from(offset))
+}
+
+/// Returns an offset in etypes, if it is one.
+pub(super) fn checked(offset: i128) -> Result<u64> {
+    match i64::try_from(offset) {
+        Ok(known @ 0..) => Ok(known as u64),
+        _ => {
+            let text = format!("there is no offset {offset} in a file: it must be 0 or more");
+            Err(Error::new(Class::Arg, text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_pass_accesses_and_stay_where_a_seek_fails() {
+        let pointers = FilePointers::new(SharedPointer::alone());
+        let end = || Ok(50);
+        assert_eq!(pointers.claim(Place::Individual, 10).unwrap(), 0);
+        assert_eq!(pointers.claim(Place::At(7), 10).unwrap(), 7);
+        assert_eq!(pointers.claim(Place::Shared, 3).unwrap(), 0);
+        assert_eq!(pointers.position(), 10);
+        pointers.seek(-2, Whence::Current, &end).unwrap();
+        assert_eq!(pointers.position(), 8);
+        pointers.seek(-1, Whence::End, &end).unwrap();
+        assert_eq!(pointers.position(), 49);
+        let before = pointers.seek(-51, Whence::End, &end).unwrap_err();
+        assert_eq!(before.class, Class::Arg);
+        assert_eq!(pointers.position(), 49);
+        assert_eq!(
+            pointers.claim(Place::At(-1), 1).unwrap_err().class,
+            Class::Arg
+        );
+        assert_eq!(pointers.shared_target(4, Whence::Current, &end).unwrap(), 7);
+        pointers.reset(5, true).unwrap();
+        assert_eq!(
+            (pointers.position(), pointers.shared().get().unwrap()),
+            (5, 5)
+        );
     }
 }

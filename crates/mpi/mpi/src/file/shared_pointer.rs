@@ -26,7 +26,7 @@ impl SharedPointer {
     /// A pointer at 0. Collective.
     pub fn new(comm: &Comm, origin: CallOrigin) -> Result<Self> {
         if comm.size() == 1 {
-            return Ok(Self::Alone(AtomicU64::new(0)));
+            return Ok(Self::alone());
         }
         let size = match comm.rank() {
             0 => 8,
@@ -42,6 +42,11 @@ impl SharedPointer {
         let window = Window::new(comm, request, origin)?;
         window.lock_all(Assert(0))?;
         Ok(Self::InWindow(window))
+    }
+
+    /// A pointer at 0 for a file of one process.
+    pub fn alone() -> Self {
+        Self::Alone(AtomicU64::new(0))
     }
 
     /// Ends the pointer. Collective.
