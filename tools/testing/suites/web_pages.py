@@ -1,4 +1,4 @@
-"""The page of a job (`garonne map --html`, `garonne top --web`), of ranks on several hosts, which are network namespaces: what stands in it, who may read it, and, where there is a
+"""The page that replays bubbles (`garonne bubbles replay`): each box lies where the trace says. The page of a job (`garonne map --html`, `garonne top --web`), of ranks on several hosts, which are network namespaces: what stands in it, who may read it, and, where there is a
 browser, what a headless Chromium makes of it: nothing is loaded, nothing lies over anything else.
 """
 
@@ -48,6 +48,7 @@ def suite(context):
     for case in (drawn, many, live):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"web-pages/{name}", lambda case=case: case(Stuck(context, case.__name__)), alone=True)
+    yield Case("web-pages/bubbles and threads of a replay lie where the trace says", lambda: replayed(context))
 
 
 class Stuck:
@@ -229,3 +230,102 @@ def live(stuck):
         finally:
             server.kill()
             server.wait()
+
+
+# Of each thread and closed bubble, the innermost box whose area has it, at several steps, by its place on the screen alone.
+WHERE = """<script>
+addEventListener("load", () => setTimeout(() => {
+  const middle = (box) => [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+  const boxes = (of) => [...document.querySelectorAll(of)].map(element => [element, element.getBoundingClientRect()]);
+  const has = (outer, inner) => inner.left >= outer.left - 0.5 && inner.right <= outer.right + 0.5 && inner.top >= outer.top - 0.5 && inner.bottom <= outer.bottom + 0.5;
+  const seen = STEPS.map(step => {
+    show(step, false);
+    const holders = [...boxes("[data-processor]").map(([e, r]) => ["run " + e.dataset.processor, r]), ...boxes("[data-queue]").map(([e, r]) => ["queue " + e.dataset.queue, r]),
+      ...["blocked", "made", "ended"].map(id => [id, document.getElementById(id).getBoundingClientRect()])];
+    const found = {};
+    for (const [element, rect] of [...boxes("[data-thread]"), ...boxes("[data-bubble]:not(.burst)")]) {
+      const key = element.dataset.thread !== undefined ? "thread " + element.dataset.thread : "bubble " + element.dataset.bubble;
+      const around = boxes("[data-bubble]:not(.burst)").filter(([e, r]) => e !== element && e.contains(element) && has(r, rect)).length;
+      found[key] = holders.filter(([, r]) => has(r, rect)).map(([name]) => name).concat(around ? ["inside"] : []);
+    }
+    const out = boxes(".place .place").filter(([e, r]) => !has(e.parentElement.closest(".place").getBoundingClientRect(), r)).length;
+    return { step, found, out, busy: document.querySelectorAll("#machine .slot.busy").length };
+  });
+  document.getElementById("play").click();
+  const playing = document.getElementById("play").textContent;
+  document.getElementById("play").click();
+  document.getElementById("step").click();
+  const made = document.createElement("pre");
+  made.id = "seen";
+  made.textContent = JSON.stringify({ seen, playing, after: document.getElementById("time").textContent, loaded: performance.getEntriesByType("resource").length, scrolls: document.documentElement.scrollWidth > innerWidth });
+  document.body.append(made);
+}, 300));
+</script>"""
+
+
+def positions(lines, step):
+    """Where each thing is after so many moves, as the trace says."""
+    at, parents, moves = {}, {}, 0
+    for line in lines:
+        if "new" in line:
+            (kind, number), = line["new"]["entity"].items()
+            parents[f"{kind} {number}"] = line["new"]["parent"]
+        elif "move" in line:
+            if moves == step:
+                break
+            moves += 1
+            (kind, number), = line["move"]["entity"].items()
+            at[f"{kind} {number}"] = line["move"]["to"]
+    return at, parents
+
+
+def replayed(context):
+    """Positions are compared with the trace at steps back and forth."""
+    browser = next((path for path in map(shutil.which, BROWSERS) if path), None)
+    directory = context.work / "pages-replay"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    garonne, trace, page, looked = context.prefix / "bin" / "garonne", directory / "trace.jsonl", directory / "page.html", directory / "looked.html"
+    for workload, scheduler in (("nested", "spread"), ("producer-consumer", "gang")):
+        check(context.execute("web-pages simulate", [garonne, "bubbles", "simulate", "--workload", workload, "--scheduler", scheduler, "--trace", trace], timeout=LIMIT_S))
+        check(context.execute("web-pages replay", [garonne, "bubbles", "replay", trace, "-o", page], timeout=LIMIT_S))
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+        moves = sum("move" in line for line in lines)
+        if browser is None:
+            raise Skip("there is no Chromium here to draw the page")
+        steps = [0, moves // 7, moves // 3, moves // 2 + 1, moves // 4, moves, moves // 5]
+        looked.write_text(page.read_text().replace("</body>", WHERE.replace("STEPS", json.dumps(steps)) + "</body>"))
+        with tempfile.TemporaryDirectory() as profile:
+            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--window-size=1400,1000"]
+            done = subprocess.run([*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{looked}"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
+        expect(found is not None, "the browser shows no page", done.stdout[-2000:] + done.stderr[-2000:])
+        told = json.loads(html.unescape(found.group(1)))
+        expect(told["loaded"] == 0 and not told["scrolls"] and told["playing"] == "pause" and f"step {steps[-1] + 1} of {moves}," in told["after"], "the page", str(told)[:2000])
+        expect([seen["step"] for seen in told["seen"]] == steps, "steps", str(told)[:2000])
+        for seen in told["seen"]:
+            compare(lines, seen)
+
+
+def compare(lines, seen):
+    """What a browser has drawn of a step, with the trace."""
+    at, parents = positions(lines, seen["step"])
+    is_burst = lambda bubble: isinstance(at.get(f"bubble {bubble}"), dict) and "burst" in at[f"bubble {bubble}"]
+    shown = {name for name, to in at.items() if not (isinstance(to, dict) and "burst" in to)}
+    expect(set(seen["found"]) == shown, f"step {seen['step']}: other boxes are drawn", str(set(seen["found"]) ^ shown))
+    running = 0
+    for name in shown:
+        to, where = at[name], seen["found"][name]
+        if isinstance(to, dict):
+            (kind, number), = to.items()
+            wanted, running = f"{kind} {number}", running + (kind == "run")
+        elif to == "held":
+            wanted = "inside" if parents[name] is not None and not is_burst(parents[name]) else "made"
+        else:
+            wanted = to
+        if wanted in ("ended", "blocked"):
+            # These boxes scroll; what is beyond their edge is not to be seen.
+            expect(not where or where == [wanted], f"step {seen['step']}: {name} is not in {wanted}", str(where))
+        else:
+            expect(wanted in where, f"step {seen['step']}: {name} is not in {wanted}", str(where))
+    expect(seen["out"] == 0 and seen["busy"] == running, f"step {seen['step']}: the machine", str(seen)[:2000])

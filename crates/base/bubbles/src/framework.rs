@@ -461,12 +461,11 @@ impl Framework {
         }
     }
 
-    /// The part of a place that a bubble or thread may use.
+    /// The place, or the area that a bubble or thread must not leave if it may not be there.
     fn place_within(&self, entity: Entity, place: PlaceId) -> PlaceId {
-        let area = self.view.area(entity);
-        match self.view.machine.is_within(area, place) {
-            true => area,
-            false => place,
+        match self.view.is_allowed(entity, place) {
+            true => place,
+            false => self.view.area(entity),
         }
     }
 

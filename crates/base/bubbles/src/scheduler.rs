@@ -34,7 +34,7 @@ pub enum Move {
         place: PlaceId,
     },
     /// A bubble that is in a queue opens: all in it that is ready goes to a place's queue. What may
-    /// run only in a part of that place goes to that part.
+    /// not be there goes to the queue of the area that it must not leave.
     Burst {
         /// The bubble.
         bubble: BubbleId,

@@ -137,8 +137,10 @@ fn burst_where_needed(view: &View, parts: &mut Vec<Entity>, place: PlaceId, move
     }
 }
 
-/// Puts a bubble with all that is in it, or a thread, into the queue of a core.
-fn settle(view: &View, part: Entity, place: PlaceId, moves: &mut Vec<Move>) {
+/// Puts a bubble with all that is in it, or a thread, into the queue of a core, or of the area that
+/// it must not leave.
+fn settle(view: &View, part: Entity, core: PlaceId, moves: &mut Vec<Move>) {
+    let place = super::surplus::allowed_part(view, part, core);
     match part {
         Entity::Thread(_) => moves.push(Move::Queue {
             entity: part,
@@ -148,7 +150,7 @@ fn settle(view: &View, part: Entity, place: PlaceId, moves: &mut Vec<Move>) {
             moves.push(Move::Burst { bubble, place });
             for child in view.children(bubble) {
                 if matches!(child, Entity::Bubble(_)) && !view.has_ended(*child) {
-                    settle(view, *child, place, moves);
+                    settle(view, *child, core, moves);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! `garonne bubbles`: bubble schedulers in virtual time, and what they did.
 
 mod machine_spec;
+mod replay;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,19 @@ const TRACE_BEGINNING: &[u8] = br#"{"machine":{"version":"#;
 pub enum BubblesCommand {
     /// Run workloads under schedulers in virtual time, and print them against each other
     Simulate(SimulateArgs),
+    /// Write a page into a file that any browser shows: bubbles and threads of a trace on their
+    /// machine, step by step
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// The trace, as `garonne bubbles simulate --trace` writes it
+    #[arg(value_hint = ValueHint::FilePath)]
+    trace: PathBuf,
+    /// The page
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,6 +63,7 @@ pub struct SimulateArgs {
 pub fn run(command: &BubblesCommand) -> i32 {
     let done = match command {
         BubblesCommand::Simulate(args) => simulate(args),
+        BubblesCommand::Replay(args) => replay::write_page(&args.trace, &args.output),
     };
     match done {
         Ok(()) => 0,
