@@ -195,6 +195,8 @@ def of_other_mpis(context):
             result = context.execute(f"launchers {name} {len(words)}", context.launcher(2) + words, timeout=60)
             expect(result.code == 1 and "error[G0240]" in result.output, f"exit code {result.code}", result.output)
             expect(str(root / "lib" / library) in result.output, "the library is not named", result.output)
+        # As its compiler made it, with a RUNPATH or none, it runs on ours; what its ranks start is a world of one.
+        check(context.execute(f"launchers {name} on ours", context.launcher(2) + [program, "starts"], timeout=60))
 
 
 def by_prterun(context, talk, fails):
