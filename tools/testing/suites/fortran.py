@@ -2,8 +2,7 @@
 
 Own programs are built by gfortran and by each flang in PATH; a soak fetches two.
 
-MPICH's programs are those of its directories f77, f90 and f08. tests/fortran/mpich.txt says which do not run, each with its reason: a program that needs
-a function which is not there yet runs as soon as that is there. `./x test fortran` runs the directories of SHORT, `./x soak fortran` all.
+MPICH's programs are those of its directories f77, f90 and f08. tests/fortran/mpich.txt says which do not run, each with its reason. `./x test fortran` runs the directories of SHORT, `./x soak fortran` all.
 """
 
 import pathlib
@@ -23,7 +22,7 @@ DIRECTORIES = [f"{form}/{directory}" for form, names in {
     "f90": "attr coll comm datatype ext f90types info init io misc profile pt2pt rma spawn timer topo",
     "f08": "attr coll comm datatype ext info init io misc profile pt2pt rma spawn subarray timer topo",
 }.items() for directory in names.split()]
-SHORT = {"f77/pt2pt", "f77/attr", "f90/f90types", "f90/coll", "f08/attr", "f08/coll", "f08/subarray", "f08/pt2pt"}
+SHORT = {"f77/pt2pt", "f77/attr", "f77/io", "f90/f90types", "f90/coll", "f90/io", "f08/attr", "f08/coll", "f08/io", "f08/subarray", "f08/pt2pt"}
 CONFIGURE = ["--enable-strictmpi", "--disable-cxx", "--enable-fortran=all"]
 # MPICH's configure offers its f08 directory to MPICH alone: these lines of util/Makefile build what the programs there share.
 F08_LINES = re.compile(r"^#(?=am__append_4|am_libmtest_f08|libmtest_f08)", re.M)
