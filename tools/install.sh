@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -31,6 +31,9 @@ install_into() {
     place "$built/garonne" "$prefix/bin/garonne" 755
     place "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1" 755
     place crates/mpi/abi-std/include/mpi.h "$prefix/include/mpi.h" 644
+    place "$built/libgaronne_threads.so" "$prefix/lib/libgaronne_threads.so.1" 755
+    ln -sf libgaronne_threads.so.1 "$prefix/lib/libgaronne_threads.so"
+    for name in threads pthread_names; do place "crates/api/threads-c/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done

@@ -22,6 +22,12 @@ impl Barrier {
         }
     }
 
+    /// Waits until callers that others no longer wait for have left it: before memory is freed that
+    /// no borrow protects, as in C.
+    pub fn await_last_use(&self) {
+        self.waiters.await_last_use();
+    }
+
     /// Waits for the others. `true` for the one that came last.
     pub fn wait(&self) -> bool {
         let mut others = Default::default();

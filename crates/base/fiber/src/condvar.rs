@@ -43,6 +43,12 @@ impl Condvar {
         notified
     }
 
+    /// Waits until callers that others no longer wait for have left it: before memory is freed that
+    /// no borrow protects, as in C.
+    pub fn await_last_use(&self) {
+        self.0.await_last_use();
+    }
+
     /// Ends the wait that began first.
     pub fn notify_one(&self) {
         if let Some(first) = self.0.take_first(|| {}, |_| {}) {

@@ -5,7 +5,7 @@
 
 mod sys;
 
-pub(crate) use sys::{SwitchRequest, current, with_current};
+pub(crate) use sys::{SwitchRequest, address_of_thread, current, with_current};
 
 use crate::keypoint::WaiterPlace;
 use crate::local::Locals;

@@ -9,43 +9,76 @@
 //! A fiber may go on in another thread after any wait. So references to thread-local values must
 //! not live across one, unless the fiber is pinned ([`pin`]).
 
+#[cfg(not(loom))]
 mod barrier;
+#[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
 mod condvar;
+#[cfg(not(loom))]
 mod context;
 mod facade;
+#[cfg_attr(loom, allow(dead_code))]
 mod idle_workers;
+#[cfg(not(loom))]
 mod keypoint;
+#[cfg_attr(loom, allow(dead_code))]
 pub mod limits;
+#[cfg(not(loom))]
 mod local;
+#[cfg(not(loom))]
 mod mutex;
+#[cfg(not(loom))]
 mod once;
+#[cfg(not(loom))]
 mod overflow;
+#[cfg_attr(loom, allow(dead_code))]
 mod park_state;
+#[cfg(not(loom))]
 mod place;
+#[cfg(not(loom))]
 mod run_queues;
+#[cfg(not(loom))]
 mod runtime;
+#[cfg(not(loom))]
 mod scheduler;
+#[cfg(not(loom))]
 mod semaphore;
+#[cfg(not(loom))]
 mod simulation;
+#[cfg(not(loom))]
 mod spawn;
+#[cfg(not(loom))]
 mod stack;
+#[cfg(not(loom))]
 mod timers;
+#[cfg(not(loom))]
 mod wait_queue;
 
+#[cfg(not(loom))]
 pub use barrier::Barrier;
+#[cfg(not(loom))]
 pub use condvar::Condvar;
+#[cfg(not(loom))]
 pub use keypoint::{Keypoint, set_keypoint, suspend_in_library_waits};
+#[cfg(not(loom))]
 pub use local::{FiberLocal, Key};
+#[cfg(not(loom))]
 pub use mutex::{Mutex, MutexGuard, RawMutex};
+#[cfg(not(loom))]
 pub use once::Once;
+#[cfg(not(loom))]
 pub use place::Place;
+#[cfg(not(loom))]
 pub use runtime::{blocking, worker_cpus, workers};
+#[cfg(not(loom))]
 pub use semaphore::Semaphore;
+#[cfg(not(loom))]
 pub use simulation::{Outcome, Simulation};
+#[cfg(not(loom))]
 pub use spawn::{
-    Builder, FiberHandle, JoinHandle, Pin, Priority, current, exit, machine, pin, queued, sleep,
-    spawn, yield_now,
+    Builder, FiberHandle, JoinHandle, Pin, Priority, caller, current, exit, machine, pin, queued,
+    sleep, spawn, yield_now,
 };
 
 /// Why a fiber cannot be started.

@@ -63,6 +63,12 @@ impl RawMutex {
         }
     }
 
+    /// Waits until callers that others no longer wait for have left it: before memory is freed that
+    /// no borrow protects, as in C.
+    pub fn await_last_use(&self) {
+        self.waiters.await_last_use();
+    }
+
     /// Releases it.
     #[inline]
     pub fn unlock(&self) {

@@ -69,6 +69,12 @@ impl Semaphore {
         added
     }
 
+    /// Waits until callers that others no longer wait for have left it: before memory is freed that
+    /// no borrow protects, as in C.
+    pub fn await_last_use(&self) {
+        self.waiters.await_last_use();
+    }
+
     /// Units that nobody has taken.
     pub fn value(&self) -> u32 {
         self.units.load(Ordering::Relaxed)

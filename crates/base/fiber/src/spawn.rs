@@ -228,6 +228,15 @@ pub fn current() -> Option<FiberHandle> {
     context::current().map(FiberHandle)
 }
 
+/// A number of the fiber that calls this, or of the thread that runs none. No other one that is
+/// alive has it; it is not 0.
+pub fn caller() -> usize {
+    let fiber =
+        context::with_current(|fiber| fiber.map(|fiber| std::ptr::from_ref(fiber) as usize));
+    // A thread that runs no fiber migrates nowhere, so the address of its word is its own.
+    fiber.unwrap_or_else(context::address_of_thread)
+}
+
 /// Lets other fibers run.
 pub fn yield_now() {
     let is_fiber = context::with_current(|fiber| fiber.map(Fiber::yield_now));

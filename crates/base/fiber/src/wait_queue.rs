@@ -194,6 +194,12 @@ impl WaitQueue {
         false
     }
 
+    /// Waits until whoever works on the queue has left it. Before its memory is freed by somebody who
+    /// was woken, or went ahead, through it.
+    pub(crate) fn await_last_use(&self) {
+        drop(lock(&self.0));
+    }
+
     /// Sets a flag for ever and wakes all.
     pub(crate) fn close(&self, flag: &AtomicBool) {
         let waiters = self.take_all(|| flag.store(true, Ordering::Release));

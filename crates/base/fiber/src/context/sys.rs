@@ -70,8 +70,10 @@ impl Context {
     pub(super) fn suspend(&self, request: SwitchRequest) {
         let yielder = self.yielder.get();
         assert!(!yielder.is_null(), "a fiber suspends itself while it runs");
+        let error_number = exchange_errno(None);
         // SAFETY: the yielder lives as long as the coroutine's function, which calls this.
         unsafe { (*yielder).suspend(request) };
+        exchange_errno(Some(error_number));
     }
 
     /// Takes the stack of a fiber that has ended. Called through the fiber's `Runnable` only.
@@ -106,6 +108,26 @@ thread_local! {
 #[inline(never)]
 fn current_pointer() -> *const Fiber {
     CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null())
+}
+
+/// Reads the calling thread's `errno`, and sets it: a fiber takes it along.
+#[inline(never)]
+fn exchange_errno(next: Option<libc::c_int>) -> libc::c_int {
+    // SAFETY: the C library's word of the calling thread.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    if let Some(next) = next {
+        *errno = next;
+    }
+    before
+}
+
+/// Address of a word that the calling thread has for itself.
+#[inline(never)]
+pub(crate) fn address_of_thread() -> usize {
+    CURRENT
+        .try_with(|current| std::ptr::from_ref(current) as usize)
+        .unwrap_or(1)
 }
 
 /// Sets the fiber that the calling thread runs; returns the one before.
