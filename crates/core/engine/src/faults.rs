@@ -118,6 +118,9 @@ impl Core {
         self.early_rtr.forget_contexts(&only);
         // The fast paths ask which peers are lost, and find the context.
         self.peers.set_any_lost();
+        if revoked {
+            self.forbid_send_channels();
+        }
         let hit = self.requests.select(|operation| {
             operation.context == context
                 && operation.side != OpSide::Access

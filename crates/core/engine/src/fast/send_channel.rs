@@ -158,9 +158,20 @@ pub(crate) struct SendChannels {
     /// are linked, the newest last.
     open: Vec<(ContextId, u32)>,
     allowed: bool,
+    /// A communicator is revoked, whose channels the program's table may still name.
+    forbidden: bool,
 }
 
 impl Core {
+    /// Ends the use of send channels for good: those of a revoked communicator must send nothing.
+    pub(crate) fn forbid_send_channels(&mut self) {
+        self.send_channels.forbidden = true;
+        self.send_channels.allowed = false;
+        for peer_state in self.peers.states_mut() {
+            peer_state.close_batch();
+        }
+    }
+
     /// Ends the send channels in these contexts.
     pub(crate) fn end_send_channels(&mut self, contexts: &Range<ContextId>) {
         let Some(first) = self
@@ -204,7 +215,7 @@ impl<R: Transport> Engine<R> {
     /// Says whether send channels may be used: while one thread at a time calls, as it promised.
     /// Taking that back ends all runs.
     pub fn allow_slot_batches(&mut self, allowed: bool) {
-        self.core.send_channels.allowed = allowed;
+        self.core.send_channels.allowed = allowed && !self.core.send_channels.forbidden;
         for peer_state in self.core.peers.states_mut() {
             peer_state.close_batch();
         }
