@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
+use garonne_bubble_modules::by_name;
 use garonne_bubble_sim::{Costs, Outcome, Simulation, WORKLOADS, Workload, conditions, table};
-use garonne_bubbles::{BubbleScheduler, Machine, NAMES, TraceHead, TraceLine, by_name};
+use garonne_bubbles::{BubbleScheduler, Machine, NAMES, TraceHead, TraceLine};
 use serde_json::json;
 
 use super::fail;
@@ -45,7 +46,8 @@ pub struct SimulateArgs {
     /// Workloads, between commas: regular, irregular, nested, producer-consumer (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<String>,
-    /// Schedulers, between commas: spread, steal, gang, affinity, memory, flat (default: all)
+    /// Schedulers, between commas: spread, steal, gang, affinity, memory, flat, or the
+    /// file of a module, with a slash (default: all names)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     scheduler: Vec<String>,
     /// Decides what is random in workloads
@@ -119,7 +121,8 @@ fn simulate(args: &SimulateArgs) -> Result<(), String> {
                     simulation.take_trace(),
                 )?;
             }
-            outcomes.push((chosen.clone(), outcome));
+            let scheduler = simulation.framework().scheduler().to_owned();
+            outcomes.push((scheduler, outcome));
         }
         shown += &format!("\n{}", table(name, &outcomes));
         all.extend(
