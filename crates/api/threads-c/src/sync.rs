@@ -9,9 +9,9 @@ use std::time::Duration;
 /// What a mutex does when its holder locks it again, or somebody else unlocks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MutexKind {
-    /// It waits for ever; unlocks it.
+    /// The holder waits for ever; others unlock it.
     Normal,
-    /// Counts; is refused.
+    /// The holder's locks are counted; others are refused.
     Recursive,
     /// Both are refused.
     Checking,

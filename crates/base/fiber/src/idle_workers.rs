@@ -61,35 +61,51 @@ impl IdleWorkers {
 
     /// The worker does not sleep after all. It searches from then on.
     pub(crate) fn cancel_sleep(&self, seat: usize) {
-        self.claim(seat);
+        self.searching.fetch_add(1, Ordering::SeqCst);
+        if !self.claim(seat) {
+            // Whoever woke the worker has counted it.
+            self.searching.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
-    /// Wakes a sleeper. One of several callers does.
+    /// Ends a worker's sleep, for a caller that has counted it as a searcher. One caller does.
     fn claim(&self, seat: usize) -> bool {
-        let claimed =
-            self.words[seat].compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::Relaxed);
+        let word = &self.words[seat];
+        let claimed = word.compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::Relaxed);
         if claimed.is_ok() {
-            self.searching.fetch_add(1, Ordering::SeqCst);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
         }
         claimed.is_ok()
     }
 
     /// Wakes one of these workers, unless a worker searches already. For whoever queued a fiber.
-    pub(crate) fn wake_one(&self, seats: impl Iterator<Item = usize>) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) != 0 && self.searching.load(Ordering::SeqCst) == 0 {
-            self.wake_among(seats);
+    pub(crate) fn wake_one(&self, seats: impl Iterator<Item = usize> + Clone) {
+        loop {
+            fence(Ordering::SeqCst);
+            let has_searcher = self.searching.load(Ordering::SeqCst) != 0;
+            if has_searcher || self.asleep.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            if self.wake_among(seats.clone()) {
+                return;
+            }
+            // Others may have relied on the searcher that this caller seemed to wake.
+            crate::facade::relax();
         }
     }
 
-    /// Wakes one of these workers, whoever searches: for a fiber that only they may run.
-    pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) {
-        if let Some(seat) = seats.find(|seat| self.claim(*seat)) {
-            #[cfg(not(loom))]
-            garonne_sync::futex::wake(&self.words[seat], 1);
-            let _ = seat;
-        }
+    /// Wakes one of these workers, whoever searches: for a fiber that only they may run. The sleeper
+    /// counts as a searcher before it can go on, so that the count never falls below what it is.
+    pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) -> bool {
+        self.searching.fetch_add(1, Ordering::SeqCst);
+        let Some(seat) = seats.find(|seat| self.claim(*seat)) else {
+            self.searching.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        };
+        #[cfg(not(loom))]
+        garonne_sync::futex::wake(&self.words[seat], 1);
+        let _ = seat;
+        true
     }
 }
 

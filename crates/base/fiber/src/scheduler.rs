@@ -98,7 +98,10 @@ impl Scheduler {
             let place = if pinned { area } else { place };
             let inside =
                 seats.filter(|(_, core)| self.tree.path(**core).any(|outer| outer == place));
-            self.idle.wake_among(inside.map(|(seat, _)| seat));
+            if !self.idle.wake_among(inside.map(|(seat, _)| seat)) {
+                // Others may have taken this look for a searcher.
+                self.idle.wake_one(0..self.cores.len());
+            }
         } else {
             self.idle.wake_one(seats.map(|(seat, _)| seat));
         }
