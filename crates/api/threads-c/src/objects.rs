@@ -12,7 +12,7 @@ pub struct CObject(AtomicPtr<c_void>);
 /// Returns the value of an object, which `make` makes if there is none yet.
 ///
 /// # Safety
-/// `object` is null or points to a C object whose values are `T`, for as long as the result is used.
+/// `object` is null or points to a C object whose values are `T`, while the result is used.
 pub(crate) unsafe fn value<'a, T>(
     object: *const CObject,
     make: impl FnOnce() -> T,

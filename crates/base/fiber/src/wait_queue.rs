@@ -194,8 +194,8 @@ impl WaitQueue {
         false
     }
 
-    /// Waits until whoever works on the queue has left it. Before its memory is freed by somebody who
-    /// was woken, or went ahead, through it.
+    /// Waits until whoever works on the queue has left it. For memory that is freed by somebody
+    /// who was woken, or went ahead, through it.
     pub(crate) fn await_last_use(&self) {
         drop(lock(&self.0));
     }
