@@ -70,24 +70,145 @@ static void talk(MPI_Comm inter, int is_parent)
     MPI_Comm_disconnect(&merged);
 }
 
-static void missing(void)
+/* Codes of all processes are the same on all ranks, of which only rank 0 gives numbers, programs and infos. */
+static void check_codes(int code, const int *codes, int processes, int started)
+{
+    int class;
+    for (int i = 0; i < processes; i++) {
+        MPI_Error_class(codes[i], &class);
+        CHECK(class == (i < started ? MPI_SUCCESS : MPI_ERR_SPAWN));
+    }
+    CHECK(codes[processes] == -1);
+    MPI_Error_class(code, &class);
+    CHECK(class == (started > 0 ? MPI_SUCCESS : MPI_ERR_SPAWN));
+}
+
+static void missing(int rank)
 {
     MPI_Comm inter;
-    int codes[3] = {-1, -1, -1}, class;
+    char *commands[] = {"/bin/true", "/no/such/program"};
+    int codes[6] = {-1, -1, -1, -1, -1, -1}, class, counts[] = {2, 3}, is_root = rank == 0;
+    MPI_Info infos[] = {MPI_INFO_NULL, MPI_INFO_NULL};
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int code = MPI_Comm_spawn("/no/such/program", MPI_ARGV_NULL, 3, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes);
-    MPI_Error_class(code, &class);
-    CHECK(class == MPI_ERR_SPAWN && inter == MPI_COMM_NULL);
-    for (int i = 0; i < 3; i++) {
-        MPI_Error_class(codes[i], &class);
-        CHECK(class == MPI_ERR_SPAWN);
-    }
-    code = MPI_Comm_spawn("/bin/true", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes);
+    int code = MPI_Comm_spawn("/no/such/program", MPI_ARGV_NULL, is_root ? 3 : -7, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes);
+    CHECK(inter == MPI_COMM_NULL);
+    check_codes(code, codes, 3, 0);
+    code = MPI_Comm_spawn_multiple(is_root ? 2 : -7, is_root ? commands : NULL, MPI_ARGVS_NULL, is_root ? counts : NULL, is_root ? infos : NULL, 0, MPI_COMM_WORLD, &inter, codes);
+    CHECK(inter == MPI_COMM_NULL);
+    check_codes(code, codes, 5, 0);
+    code = MPI_Comm_spawn("/bin/true", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_SPAWN);
     code = MPI_Comm_connect("no port", MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_PORT);
+}
+
+/* Fewer processes than asked for are enough, and the codes of the others say that they are not there. */
+static void soft(char *program, char *mode, int rank)
+{
+    char *arguments[] = {mode, NULL};
+    int codes[5] = {-1, -1, -1, -1, -1}, others;
+    MPI_Comm inter;
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "soft", "0:3:2,9");
+    MPI_Info_set(info, "arch", "any");
+    MPI_Info_set(info, "a key that nobody knows", "is ignored");
+    int code = MPI_Comm_spawn(program, arguments, rank == 0 ? 4 : 0, info, 0, MPI_COMM_WORLD, &inter, codes);
+    check_codes(code, codes, 4, 2);
+    MPI_Comm_remote_size(inter, &others);
+    CHECK(others == 2);
+    MPI_Info_free(&info);
+    MPI_Comm_disconnect(&inter);
+}
+
+/* Two jobs meet: the name of the port stands in the file PORT_FILE. SERVICE: a name under which it is published. */
+static void meet(const char *mode, int rank)
+{
+    char port[MPI_MAX_PORT_NAME] = "", text[MPI_MAX_ERROR_STRING];
+    const char *file = getenv("PORT_FILE"), *service = getenv("SERVICE");
+    int accepts = strncmp(mode, "accept", 6) == 0, class, word = rank, others, sum, size, len;
+    MPI_Comm inter;
+    CHECK(file);
+    if (accepts && rank == 0) {
+        char unready[4096];
+        MPI_Open_port(MPI_INFO_NULL, port);
+        if (service)
+            MPI_Publish_name(service, MPI_INFO_NULL, port);
+        snprintf(unready, sizeof unready, "%s.unready", file);
+        FILE *out = fopen(unready, "w");
+        CHECK(out && fputs(port, out) >= 0 && fclose(out) == 0 && rename(unready, file) == 0);
+    } else if (rank == 0) {
+        FILE *in;
+        while (!(in = fopen(file, "r")))
+            usleep(20000);
+        CHECK(fgets(port, sizeof port, in));
+        fclose(in);
+    }
+    if (!accepts && rank == 0 && service) {
+        char found[MPI_MAX_PORT_NAME];
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        int code = MPI_Lookup_name(service, MPI_INFO_NULL, found);
+        MPI_Error_class(code, &class);
+        CHECK(class == MPI_SUCCESS || class == MPI_ERR_NAME);
+        MPI_Error_string(code, text, &len);
+        CHECK(class == MPI_ERR_NAME || strcmp(found, port) == 0);
+        puts(class == MPI_SUCCESS ? "the name is found" : text);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    }
+    if (accepts)
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+    else
+        MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+    talk(inter, accepts);
+    MPI_Comm_remote_size(inter, &others);
+    MPI_Barrier(inter);
+    if (is(mode, "accept-killed") && rank == 0)
+        raise(SIGKILL);
+    if (is(mode, "connect-killed")) {
+        MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+        MPI_Error_class(MPI_Recv(&word, 1, MPI_INT, 0, 9, inter, MPI_STATUS_IGNORE), &class);
+        CHECK(class == MPI_ERR_PROC_ABORTED);
+        MPI_Comm_free(&inter);
+    } else if (is(mode, "accept-killed") || is(mode, "connect-fatal")) {
+        MPI_Recv(&word, 1, MPI_INT, 0, 9, is(mode, "accept-killed") ? MPI_COMM_WORLD : inter, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Comm_disconnect(&inter);
+    }
+    if (is(mode, "accept-gone") && rank == 0)
+        raise(SIGKILL);
+    if (is(mode, "connect-gone"))
+        sleep(1);
+    word = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&word, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == size);
+    if (accepts && rank == 0 && service)
+        MPI_Unpublish_name(service, MPI_INFO_NULL, port);
+}
+
+/* Started where the environment says, and with its other keys. */
+static void placed(char *program, char *mode, int rank)
+{
+    char *arguments[] = {mode, NULL}, *slash = strrchr(program, '/');
+    const char *hosts = getenv("SPAWN_HOSTS");
+    int codes[4];
+    MPI_Comm inter;
+    MPI_Info info;
+    CHECK(slash);
+    *slash = 0;
+    MPI_Info_create(&info);
+    if (hosts)
+        MPI_Info_set(info, "host", hosts);
+    MPI_Info_set(info, "wdir", "/");
+    MPI_Info_set(info, "path", program);
+    MPI_Comm_spawn(slash + 1, arguments, rank == 0 ? 4 : 0, info, 0, MPI_COMM_WORLD, &inter, codes);
+    *slash = '/';
+    MPI_Info_free(&info);
+    talk(inter, 1);
+    MPI_Comm_disconnect(&inter);
 }
 
 static void repeat(char *program, char *mode, int times)
@@ -175,7 +296,13 @@ static void join(int rank)
 static void as_parent(char *program, char *mode, int rank)
 {
     if (is(mode, "missing"))
-        return missing();
+        return missing(rank);
+    if (is(mode, "soft"))
+        return soft(program, mode, rank);
+    if (is(mode, "placed"))
+        return placed(program, mode, rank);
+    if (strncmp(mode, "accept", 6) == 0 || strncmp(mode, "connect", 7) == 0)
+        return meet(mode, rank);
     if (is(mode, "repeat"))
         return repeat(program, mode, 20);
     if (is(mode, "repeat-long"))
@@ -204,8 +331,14 @@ static void as_parent(char *program, char *mode, int rank)
 static void as_child(MPI_Comm parent, char *mode)
 {
     int word;
-    if (is(mode, "talk"))
+    if (is(mode, "talk") || is(mode, "placed"))
         talk(parent, 0);
+    if (is(mode, "placed")) {
+        char name[MPI_MAX_PROCESSOR_NAME], place[4096];
+        int len;
+        MPI_Get_processor_name(name, &len);
+        printf("started on %s in %s\n", name, getcwd(place, sizeof place));
+    }
     if (is(mode, "child-killed"))
         raise(SIGKILL);
     if (is(mode, "parent-killed"))

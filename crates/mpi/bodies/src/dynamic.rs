@@ -8,10 +8,11 @@ use crate::handle::*;
 use crate::init_state;
 use crate::objects::{comm, info_or_null, publish_comm};
 use garonne_engine::api::CallOrigin;
-use garonne_mpi::comm::Comm;
+use garonne_mpi::comm::{Comm, SpawnCounts};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_progress::world_connector::SpawnProgram;
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
@@ -246,38 +247,53 @@ fn program(command: StrIn, argv: Ptr<StrIn>, maxprocs: c_int, info: &Info) -> Re
     })
 }
 
+thread_local! {
+    /// Codes that the last spawn of this thread has written.
+    static CODES_WRITTEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns how many codes the last spawn of this thread has written, once: only the root knows
+/// before the call, and wrappers of other ABIs convert them after it.
+pub(crate) fn take_codes_written() -> usize {
+    CODES_WRITTEN.take()
+}
+
 /// Spawns at `root` what `programs` gives there, and reports one code per process.
 fn spawn(
     call: CallId,
     (root, on): (c_int, MPI_Comm),
-    programs: impl FnOnce() -> Result<(Vec<SpawnProgram>, usize)>,
+    programs: impl FnOnce(&mut Vec<SpawnCounts>) -> Result<Vec<SpawnProgram>>,
     (out, codes): (Ptr<MPI_Comm>, Ptr<c_int>),
 ) -> Result<()> {
     let on = comm(on)?;
-    let mut count = 0;
+    let mut counts = Vec::new();
     let programs = match on.rank() as c_int == root {
-        true => programs().map(|(programs, all)| {
-            count = all;
-            programs
-        }),
+        true => programs(&mut counts),
         false => Ok(Vec::new()),
     };
     // The other processes are told of it, and wait in the call.
     let programs = programs.map_err(|error| error.error().clone());
-    let made = on.spawn(root, programs, call.origin());
+    let made = on.spawn(root, programs, &mut counts, call.origin());
     if !codes.is_null() {
-        let code = match &made {
-            Ok(made) => {
-                // Only the root knows how many were asked for. Others know those that run.
-                count = count.max(made.peers() as usize);
-                MPI_SUCCESS
-            }
-            Err(error) => error.class as c_int,
-        };
-        codes.fill(std::iter::repeat_n(code, count))?;
+        let failed = made
+            .as_ref()
+            .map_or_else(|error| error.class, |_| Class::Spawn) as c_int;
+        let all = counts.iter().flat_map(|counts| {
+            let started = if made.is_ok() { counts.started } else { 0 };
+            let code = move |at| if at < started { MPI_SUCCESS } else { failed };
+            (0..counts.asked).map(code)
+        });
+        CODES_WRITTEN.set(counts.iter().map(|counts| counts.asked as usize).sum());
+        codes.fill(all)?;
     }
     let made = made.inspect_err(|_| out.set_if(MPI_COMM_NULL))?;
     out.set(publish_comm(Some(made))?)
+}
+
+/// Notes how many codes a program gets, before it is known how many of its processes start.
+fn note(counts: &mut Vec<SpawnCounts>, maxprocs: c_int) {
+    let asked = u32::try_from(maxprocs).unwrap_or(0);
+    counts.push(SpawnCounts { asked, started: 0 });
 }
 
 #[allow(clippy::too_many_arguments, reason = "the standard's arguments")]
@@ -292,9 +308,11 @@ pub(crate) fn comm_spawn(
     out: Ptr<MPI_Comm>,
     codes: Ptr<c_int>,
 ) -> Result<()> {
-    let programs = || {
+    let programs = |counts: &mut Vec<SpawnCounts>| {
+        note(counts, maxprocs);
         let program = program(command, argv, maxprocs, &info_or_null(info)?)?;
-        Ok((vec![program], maxprocs.max(0) as usize))
+        counts[0].started = program.processes;
+        Ok(vec![program])
     };
     spawn(call, (root, on), programs, (out, codes))
 }
@@ -312,19 +330,22 @@ pub(crate) fn comm_spawn_multiple(
     out: Ptr<MPI_Comm>,
     codes: Ptr<c_int>,
 ) -> Result<()> {
-    let programs = || {
-        let mut all = 0;
-        let programs = (0..length(count, "count")?).map(|at| {
+    let programs = |counts: &mut Vec<SpawnCounts>| {
+        // All codes are counted first: an error in one program fails them all.
+        for at in 0..length(count, "count")? {
+            note(counts, maxprocs.at(at)?);
+        }
+        let programs = counts.iter_mut().enumerate().map(|(at, counts)| {
             let argv = match argvs.is_null() {
                 true => Ptr::ignore(),
                 false => argvs.at(at)?,
             };
-            let most = maxprocs.at(at)?;
-            all += most.max(0) as usize;
-            program(commands.at(at)?, argv, most, &info_or_null(infos.at(at)?)?)
+            let info = info_or_null(infos.at(at)?)?;
+            let program = program(commands.at(at)?, argv, maxprocs.at(at)?, &info)?;
+            counts.started = program.processes;
+            Ok(program)
         });
-        let programs = programs.collect::<Result<Vec<_>>>()?;
-        Ok((programs, all))
+        programs.collect()
     };
     spawn(call, (root, on), programs, (out, codes))
 }

@@ -473,6 +473,8 @@ impl IntsOut {
         _: fn(c_int) -> c_int,
         from_native: fn(c_int) -> c_int,
     ) -> Self {
+        // What a call of another ABI may have left.
+        crate::dynamic::take_codes_written();
         Self {
             place,
             native: unwritten(count).collect(),
@@ -482,7 +484,7 @@ impl IntsOut {
 
     /// Returns the places for the call; null if the program passed null. Where the number of
     /// integers is not known before the call, which is so for codes of spawned processes on ranks
-    /// other than the root, these are the program's own places: success is 0 in all ABIs.
+    /// other than the root, these are the program's own places.
     pub fn native(&self) -> Ptr<c_int> {
         match self.native.is_empty() || self.place.is_null() {
             true => self.place,
@@ -490,8 +492,15 @@ impl IntsOut {
         }
     }
 
-    /// Stores what the call has written.
+    /// Stores what the call has written, or converts it where it is.
     pub fn finish(&self) {
+        let in_place = crate::dynamic::take_codes_written();
+        for at in 0..if self.native.is_empty() { in_place } else { 0 } {
+            let place = self.place.element(at);
+            if let Ok(value) = place.get() {
+                place.set_if((self.from_native)(value));
+            }
+        }
         for (at, value) in self.native.iter().map(Cell::get).enumerate() {
             if value != UNWRITTEN_INT {
                 self.place.element(at).set_if((self.from_native)(value));

@@ -22,6 +22,7 @@ mod tests;
 
 pub use constructors::FromGroup;
 pub use intercomm::{IntercommGroups, MergeOrder, PeerLeader};
+pub use other_worlds::SpawnCounts;
 pub use shard::number;
 pub use split::SplitType;
 

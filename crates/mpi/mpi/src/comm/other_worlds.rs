@@ -144,7 +144,34 @@ impl Introduction {
 }
 
 /// First byte of what a root tells its group: the other side's introduction, or an error's class.
+/// Before it stand the numbers of processes of each program that was to be started.
 const MET: u8 = 0;
+
+/// Processes of one program of a spawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpawnCounts {
+    /// Most processes that the program asked for: so many codes it gets.
+    pub asked: u32,
+    /// Processes that start, no more than that.
+    pub started: u32,
+}
+
+impl SpawnCounts {
+    fn encode(all: &[Self]) -> Vec<u8> {
+        let words = all.iter().flat_map(|counts| [counts.asked, counts.started]);
+        words.flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Vec<Self> {
+        let (words, _) = bytes.as_chunks::<4>();
+        let (pairs, _) = words.as_chunks::<2>();
+        let read = |[asked, started]: &[[u8; 4]; 2]| Self {
+            asked: u32::from_le_bytes(*asked),
+            started: u32::from_le_bytes(*started),
+        };
+        pairs.iter().map(read).collect()
+    }
+}
 
 /// The part of a root in a meeting.
 pub struct RootMeeting<'a> {
@@ -169,27 +196,28 @@ impl Comm {
     pub fn accept(&self, port: &str, root: i32, origin: CallOrigin) -> Result<Comm> {
         let root = self.root_of_meeting(root)?;
         let meeting = (root == self.rank()).then_some(RootMeeting { port, job: None });
-        self.meet_world((root, Ok(meeting)), true, origin)
+        self.meet_world((root, Ok(meeting)), true, &mut Vec::new(), origin)
     }
 
     /// `MPI_Comm_connect`. `port` counts at `root` only.
     pub fn connect(&self, port: &str, root: i32, origin: CallOrigin) -> Result<Comm> {
         let root = self.root_of_meeting(root)?;
         let meeting = (root == self.rank()).then_some(RootMeeting { port, job: None });
-        self.meet_world((root, Ok(meeting)), false, origin)
+        self.meet_world((root, Ok(meeting)), false, &mut Vec::new(), origin)
     }
 
-    /// `MPI_Comm_spawn` and `MPI_Comm_spawn_multiple`. `programs` count at `root` only; an error in
-    /// them is told to all.
+    /// `MPI_Comm_spawn` and `MPI_Comm_spawn_multiple`. `programs` and `counts` count at `root` only;
+    /// an error in the programs is told to all. Then `counts` are those of the root.
     pub fn spawn(
         &self,
         root: i32,
         programs: Result<Vec<SpawnProgram>>,
+        counts: &mut Vec<SpawnCounts>,
         origin: CallOrigin,
     ) -> Result<Comm> {
         let root = self.root_of_meeting(root)?;
         if root != self.rank() {
-            return self.meet_world((root, Ok(None)), true, origin);
+            return self.meet_world((root, Ok(None)), true, counts, origin);
         }
         let connector = self.connector()?;
         let mut opened = String::new();
@@ -203,7 +231,7 @@ impl Comm {
                 job: Some(job),
             })
         });
-        let made = self.meet_world((root, meeting), true, origin);
+        let made = self.meet_world((root, meeting), true, counts, origin);
         if !opened.is_empty() {
             // It was opened above, and only this call knows its name.
             let _ = connector.close_port(&opened);
@@ -226,6 +254,7 @@ impl Comm {
         &self,
         (root, meeting): (u32, Result<Option<RootMeeting<'_>>>),
         accepts: bool,
+        counts: &mut Vec<SpawnCounts>,
         origin: CallOrigin,
     ) -> Result<Comm> {
         let connector = self.connector()?;
@@ -255,19 +284,26 @@ impl Comm {
             let told = match root == self.rank() {
                 true => {
                     let met = self.meet_root(&connector, meeting, (root, &cards), accepts);
+                    let mut bytes = Vec::new();
+                    put(&mut bytes, &SpawnCounts::encode(counts));
                     match met {
-                        Ok(bytes) => [&[MET][..], &bytes].concat(),
+                        Ok(met) => {
+                            bytes.push(MET);
+                            bytes.extend(met);
+                        }
                         Err(error) => {
-                            let mut bytes = vec![error.class as u8];
+                            bytes.push(error.class as u8);
                             bytes.extend(error.detail.bytes());
-                            bytes
                         }
                     }
+                    bytes
                 }
                 false => Vec::new(),
             };
             let own = channel.clone();
             let told = self.run(async move { own.broadcast(root, told).await })?;
+            let mut told = told.as_slice();
+            *counts = take(&mut told).map(SpawnCounts::decode).unwrap_or_default();
             let bytes = match told.split_first() {
                 Some((&MET, bytes)) => bytes,
                 Some((class, text)) => {
@@ -488,6 +524,18 @@ impl Process {
             )
         })
     }
+}
+
+/// Reads any bytes as what roots of two groups tell each other and their groups. What is understood
+/// is written as it was read.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_anything(bytes: &[u8]) {
+    if let Some(read) = Introduction::decode(bytes) {
+        assert_eq!(read.encode(), bytes);
+        assert!((read.root as usize) < read.cards.len());
+    }
+    let counts = SpawnCounts::encode(&SpawnCounts::decode(bytes));
+    assert_eq!(counts, bytes[..counts.len()]);
 }
 
 #[cfg(test)]
