@@ -1,9 +1,18 @@
 """Processes that start while a program runs: spawn, ports, published names, and what ends with what."""
 
+import os
+
+from ..jobs_on_hosts import run
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
+from ..namespaces import Hosts
+from ..other_launchers import Slurm
 from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
 DONE = "the first world is done"
+# What the accepting and the connecting job do, and the exit codes of both; None: any failure.
+MEETINGS = [("both end well", "accept", "connect", 0, 0), ("one is killed, and the other returns the error", "accept-killed", "connect-killed", 137, 0),
+            ("one is killed, and the other ends", "accept-killed", "connect-fatal", 137, None), ("one is killed after both have disconnected", "accept-gone", "connect-gone", 137, 0)]
 
 
 def suite(context):
@@ -16,7 +25,9 @@ def suite(context):
     ranks = context.launcher
     yield case(context, "four started by two", [*ranks(2), program, "talk"], [DONE])
     yield case(context, "started without a launcher", [program, "talk"], [DONE])
-    yield case(context, "a program that is not there", [*ranks(1), program, "missing"], [DONE])
+    yield case(context, "a program that is not there", [*ranks(2), program, "missing"], [DONE])
+    yield case(context, "fewer than asked", [*ranks(2), program, "soft"], [DONE])
+    yield case(context, "in a directory, by a path", [*ranks(2), program, "placed"], [DONE, " in /\n"])
     yield case(context, "a started process that is killed", [*ranks(1), program, "child-killed"], [DONE, "G0206"])
     yield case(context, "a parent that is killed", [*ranks(1), program, "parent-killed"], ["G0206"], 128 + 9)
     yield case(context, "a started process that ends last", [*ranks(1), program, "late"], ["the started process ends last"])
@@ -26,6 +37,12 @@ def suite(context):
         for abi in (mpich_abi.family(context), openmpi_abi.family(context)):
             converted = abi.build(context, place, source, name=f"processes_{abi.name}")
             yield case(context, f"four started by two, through {abi.library}", [*ranks(2), converted, "talk"], [DONE])
+            yield case(context, f"a program that is not there, through {abi.library}", [*ranks(2), converted, "missing"], [DONE])
+        for name, *how in MEETINGS:
+            yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: meeting(context, program, f"processes {name}", *how))
+        for two in (in_jobs_of_two_hosts, started_on_two_hosts):
+            yield Case(f"processes/{two.__name__.replace('_', ' ')}", lambda two=two: two(context, program), second_try=True)
+        yield Case("processes/started under Slurm", lambda: under_slurm(context, program), second_try=True)
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
 
@@ -40,3 +57,56 @@ def case(context, name, command, words, code=0):
                 raise Failure(f"'{word}' was not said (log: {result.log})\n{result.output[-1000:]}")
 
     return Case(f"processes/{name}", run)
+
+
+def meeting(context, program, name, accepts, connects, accepted, connected, starts=None, service=None):
+    """Two jobs of two ranks, which meet at a port; `starts`: the beginning of each command. Returns the output of the connecting one."""
+    port = context.work / "processes" / f"port-{os.getpid()}-{accepts}-{connects}"
+    port.unlink(missing_ok=True)
+    environment = context.environment({"PORT_FILE": str(port), **({"SERVICE": service} if service else {})})
+    first, second = starts or (context.launcher(2), context.launcher(2))
+    one = MarkedJob([*map(str, first), str(program), accepts], environment)
+    two = MarkedJob([*map(str, second), str(program), connects], environment)
+    (code, output), (first_code, first_output) = two.end(PATIENCE_S), one.end(PATIENCE_S)
+    for role, found, wanted, text in (("accepts", first_code, accepted, first_output), ("connects", code, connected, output)):
+        expect(found == wanted if wanted is not None else found != 0, f"{name}: the job that {role} ended with {found}", text)
+        expect((DONE in text) == (wanted == 0), f"{name}: the job that {role} did not end as it should", text)
+    port.unlink(missing_ok=True)
+    return output
+
+
+def in_jobs_of_two_hosts(context, program):
+    """A job of each host, and jobs that both have ranks of; a name is found on its host alone, and elsewhere it is said how to go on."""
+    run_on = lambda hosts, at, *words: ["ip", "netns", "exec", hosts.names[at], context.prefix / "bin/garonne", "run", "--launcher", "ip netns exec", *words]
+    service = f"a service of {os.getpid()}"
+    with Hosts(2) as hosts:
+        output = meeting(context, program, "apart", "accept", "connect", 0, 0, [run_on(hosts, at, "-n", 2) for at in (0, 1)], service)
+        expect("give MPI_Comm_connect the port itself" in output, "it is not said how to go on", output)
+        both = ["--map-by", "node", "-n", 2, "--host"]
+        crossed = [run_on(hosts, at, *both, f"localhost,{hosts.names[1 - at]}") for at in (0, 1)]
+        output = meeting(context, program, "crossed", "accept", "connect", 0, 0, crossed, service)
+        output = meeting(context, program, "near", "accept", "connect", 0, 0, [run_on(hosts, 1, "-n", 2)] * 2, service)
+        expect("the name is found" in output, "the name is not found on its own host", output)
+        meeting(context, program, "killed", "accept-killed", "connect-killed", 137, 0, [run_on(hosts, at, "-n", 2) for at in (0, 1)])
+
+
+def started_on_two_hosts(context, program):
+    """Ranks of two hosts start processes on two; what starts agents is inherited."""
+    with Hosts(3) as hosts:
+        where = ["--map-by", "node", "-n", 2, "--host", f"localhost,{hosts.names[1]}"]
+        set_hosts = ["-genv", "SPAWN_HOSTS", f"{hosts.names[1]}:2,{hosts.names[2]}:2"]
+        code, output = run(context, hosts, [*where, *set_hosts, program, "placed"])
+        expect(code == 0 and DONE in output, f"exit code {code}", output)
+        for at in (1, 2):
+            expect(output.count(f"started on {hosts.names[at]} in /") == 2, "not where they were to start", output)
+
+
+def under_slurm(context, program):
+    """Tasks of a step start processes: on all hosts of the allocation, and on those of the info key."""
+    with Slurm(context) as slurm:
+        for hosts in ("", "gn2:4"):
+            environment = context.environment({**slurm.environment, "SPAWN_HOSTS": hosts} if hosts else slurm.environment)
+            code, output = MarkedJob(slurm.command(2, 2, [program, "placed"]), environment).end()
+            expect(code == 0 and DONE in output, f"exit code {code} with hosts '{hosts}'", output)
+            expect(not hosts or output.count("started on gn2 in /") == 4, "not where they were to start", output)
+    expect(not slurm.steps(), f"processes of steps are left: {slurm.steps()}", output)

@@ -46,7 +46,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 22] = [
+pub const SETTINGS: [(&str, &str, &str); 23] = [
     (
         ENV_ABI,
         "auto",
@@ -91,6 +91,11 @@ pub const SETTINGS: [(&str, &str, &str); 22] = [
         ENV_JOIN_KEY,
         "none",
         "file with the key by which this host joins a job (garonne join)",
+    ),
+    (
+        ENV_LAUNCHER,
+        "ssh",
+        "what starts agents on other hosts, also for jobs that ranks start: ssh, slurm, prterun, or a command; also --launcher",
     ),
     (
         ENV_KEY,
@@ -181,6 +186,9 @@ pub const INTERNAL: [&str; 18] = [
     ENV_SPAWN,
     "GARONNE_STATE",
 ];
+
+/// What starts agents on other hosts. A job's launcher sets it for its ranks, which may start more.
+pub const ENV_LAUNCHER: &str = "GARONNE_LAUNCHER";
 
 /// Port to which the processes of a started job connect, for the job's agent. It becomes
 /// [`ENV_PARENT`] of its processes, so that jobs which these start by hand do not inherit it.

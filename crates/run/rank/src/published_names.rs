@@ -135,7 +135,11 @@ impl PublishedNames {
 /// Returns the port that is published under a name.
 pub(crate) fn lookup(name: &str) -> ConnectResult<String> {
     let missing = |text: String| {
-        let text = format!("no process of this user on this host has published {name:?}{text}");
+        let text = format!(
+            "no process of this user on this host has published {name:?}{text}. Names of other \
+             hosts are not found: give MPI_Comm_connect the port itself, which MPI_Open_port \
+             returned there, for example through a file or an argument"
+        );
         ConnectError::new(ConnectFault::Name, text)
     };
     let mut stream = UnixStream::connect_addr(&address(name)?)

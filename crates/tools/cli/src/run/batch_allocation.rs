@@ -60,8 +60,10 @@ pub fn of(facts: &SystemFacts) -> Result<Option<BatchAllocation>, String> {
             .map(str::to_owned)
     };
     if let Some(list) = var("SLURM_JOB_ID").and_then(|_| var("SLURM_JOB_NODELIST")) {
-        // One of several tasks of a step: each would start all.
-        if var("SLURM_STEP_NUM_TASKS").is_some_and(|tasks| tasks != "1") {
+        // One of several tasks of a step: each would start all. A job that ranks start is started
+        // once.
+        let is_one_of_several = var("SLURM_STEP_NUM_TASKS").is_some_and(|tasks| tasks != "1");
+        if is_one_of_several && var(garonne_job::settings::ENV_SPAWN).is_none() {
             return Ok(None);
         }
         let names = expanded(&list).ok_or_else(|| damaged("SLURM_JOB_NODELIST", &list))?;
@@ -179,6 +181,8 @@ mod tests {
             ("SLURM_STEP_NUM_TASKS", "4"),
         ];
         assert_eq!(of(&facts(&of_a_step)).unwrap(), None);
+        let of_a_rank = [&of_a_step[..], &[("GARONNE_SPAWN", "a port")]].concat();
+        assert!(of(&facts(&of_a_rank)).unwrap().is_some());
         let damaged = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[")];
         assert!(
             of(&facts(&damaged))

@@ -1,7 +1,7 @@
 //! From the words of the command line to a job. Pure: everything it needs of the system is passed
 //! in.
 
-use garonne_job::settings::{ENV_KILL_AFTER, ENV_SURVIVE};
+use garonne_job::settings::{ENV_KILL_AFTER, ENV_LAUNCHER, ENV_SURVIVE};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -189,6 +189,7 @@ impl CommandLineParser<'_> {
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
         let allocation = batch_allocation::of(self.facts)?;
+        self.settle_launcher();
         if let (true, Some(given)) = (self.on.hosts.is_empty(), &allocation) {
             self.on.hosts.clone_from(&given.hosts);
         }
@@ -301,6 +302,21 @@ impl CommandLineParser<'_> {
             json,
             joining,
         })))
+    }
+
+    /// What starts agents is said by the option or the environment. Jobs that ranks start have it
+    /// from there.
+    fn settle_launcher(&mut self) {
+        match &self.on.launcher {
+            Some(said) => self
+                .env
+                .push((ENV_LAUNCHER.into(), Some(OsString::from(said)))),
+            None => {
+                let mut known = self.facts.env.iter();
+                let said = known.find(|(name, value)| name == ENV_LAUNCHER && !value.is_empty());
+                self.on.launcher = said.map(|(_, value)| value.to_string_lossy().into_owned());
+            }
+        }
     }
 
     /// Returns the command that starts agents on other hosts; empty: ssh.
