@@ -53,3 +53,16 @@ pub const PROC_NULL: i32 = -3;
 pub const ROOT: i32 = -4;
 /// `MPI_UNDEFINED` of the standard ABI.
 pub const UNDEFINED: i32 = -32766;
+
+/// Reads any bytes as what other worlds and partners of partitioned communication send.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    comm::other_worlds::read_anything(bytes);
+    partitioned::matching::read_anything(bytes);
+}
+
+#[cfg(test)]
+#[test]
+fn kept_inputs_are_read_again() {
+    garonne_transport::fuzz_seeds::replay("worlds_and_partitions", read_anything);
+}

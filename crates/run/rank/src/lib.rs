@@ -31,6 +31,8 @@ pub mod strategy;
 pub mod trace_recorder;
 pub mod transport_modules;
 mod world_connections;
+#[cfg(fuzzing)]
+pub use world_connections::read_anything as read_world_messages;
 
 pub use environment::{PublishedState, RankEnvironment};
 pub use rank::{JobHosts, Rank, RankHost, clock_ns};

@@ -562,9 +562,37 @@ impl WorldConnector for WorldConnections {
     }
 }
 
+/// Reads any bytes as the name of a port, a card and an identity: other processes send them. What
+/// is understood is written as something that means the same.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    if let Some(port) = PortName::decode(&String::from_utf8_lossy(bytes)) {
+        let again = PortName::decode(&port.encode()).expect("a name that was read");
+        let PortName { place, key } = again;
+        assert_eq!(
+            (place.home, place.port, key),
+            (port.place.home, port.place.port, port.key)
+        );
+        let _ = (place.to_call(), port.identity(CONNECTS));
+    }
+    if let Some(process) = WorldProcess::decode(bytes) {
+        assert_eq!(process.encode(), bytes[..IDENTITY]);
+    }
+    if let Some(place) = Endpoint::decode(bytes) {
+        let mut again = Vec::new();
+        place.encode(&mut again);
+        assert_eq!(Endpoint::decode(&again), Some(place));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kept_inputs_are_read_again() {
+        garonne_transport::fuzz_seeds::replay("world_connections", read_anything);
+    }
 
     fn endpoint() -> Endpoint {
         Endpoint {

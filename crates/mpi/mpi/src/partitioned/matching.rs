@@ -106,6 +106,15 @@ impl Record {
     }
 }
 
+/// Reads any bytes as a record. What is understood is written as it was read, but for words that
+/// its kind does not use.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_anything(bytes: &[u8]) {
+    if let Some(record) = Record::decode(bytes) {
+        assert_eq!(Record::decode(&record.encode()), Some(record));
+    }
+}
+
 /// The partitioned operations of a communicator that are not matched yet. Owned by the
 /// communicator; a stepper while something is open.
 pub(crate) struct Matching {
