@@ -139,6 +139,19 @@ def binaries(data):
     yield "notes", not any("failed" in note for note in data["notes"])
 
 
+def kinds_of(kinds):
+    """A row of each kind, and no job that failed."""
+
+    def report(data):
+        yield "rows", {row["what"] for row in data["rows"] if "garonne" in row["ns"]} == set(kinds)
+        yield "times", all(row["ns"]["garonne"]["median"] > 0 for row in data["rows"])
+        yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
+
+    return report
+
+
+RMA = [f"{window}_{what}" for window in ("allocate", "create", "dynamic") for what in ("put", "fetch", "rate", "lock", "fence", "pscw", "computing", "free")]
+
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
     ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "contiguous,strided"], overlap),
@@ -149,6 +162,9 @@ PARTS = [
     ("threads", ["threads", *TINY], threads),
     ("flows", ["flows", *TINY], flows),
     ("ways", ["ways", *TINY], ways),
+    ("rma", ["rma", *TINY, "--only", ",".join(RMA)], kinds_of(RMA)),
+    ("spawn", ["spawn", *TINY], kinds_of(["spawn", "connect"])),
+    ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]
 
