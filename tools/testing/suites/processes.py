@@ -2,10 +2,8 @@
 
 import os
 
-from ..jobs_on_hosts import run
 from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
-from ..other_launchers import Slurm
 from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
@@ -39,10 +37,8 @@ def suite(context):
             yield case(context, f"four started by two, through {abi.library}", [*ranks(2), converted, "talk"], [DONE])
             yield case(context, f"a program that is not there, through {abi.library}", [*ranks(2), converted, "missing"], [DONE])
         for name, *how in MEETINGS:
-            yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: meeting(context, program, f"processes {name}", *how))
-        for two in (in_jobs_of_two_hosts, started_on_two_hosts):
-            yield Case(f"processes/{two.__name__.replace('_', ' ')}", lambda two=two: two(context, program), second_try=True)
-        yield Case("processes/started under Slurm", lambda: under_slurm(context, program), second_try=True)
+            yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: two_jobs(context, program, name, how))
+        yield Case("processes/in jobs of two hosts", lambda: in_jobs_of_two_hosts(context, program), second_try=True)
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
 
@@ -57,6 +53,10 @@ def case(context, name, command, words, code=0):
                 raise Failure(f"'{word}' was not said (log: {result.log})\n{result.output[-1000:]}")
 
     return Case(f"processes/{name}", run)
+
+
+def two_jobs(context, program, name, how):
+    meeting(context, program, name, *how)
 
 
 def meeting(context, program, name, accepts, connects, accepted, connected, starts=None, service=None):
@@ -88,25 +88,3 @@ def in_jobs_of_two_hosts(context, program):
         output = meeting(context, program, "near", "accept", "connect", 0, 0, [run_on(hosts, 1, "-n", 2)] * 2, service)
         expect("the name is found" in output, "the name is not found on its own host", output)
         meeting(context, program, "killed", "accept-killed", "connect-killed", 137, 0, [run_on(hosts, at, "-n", 2) for at in (0, 1)])
-
-
-def started_on_two_hosts(context, program):
-    """Ranks of two hosts start processes on two; what starts agents is inherited."""
-    with Hosts(3) as hosts:
-        where = ["--map-by", "node", "-n", 2, "--host", f"localhost,{hosts.names[1]}"]
-        set_hosts = ["-genv", "SPAWN_HOSTS", f"{hosts.names[1]}:2,{hosts.names[2]}:2"]
-        code, output = run(context, hosts, [*where, *set_hosts, program, "placed"])
-        expect(code == 0 and DONE in output, f"exit code {code}", output)
-        for at in (1, 2):
-            expect(output.count(f"started on {hosts.names[at]} in /") == 2, "not where they were to start", output)
-
-
-def under_slurm(context, program):
-    """Tasks of a step start processes: on all hosts of the allocation, and on those of the info key."""
-    with Slurm(context) as slurm:
-        for hosts in ("", "gn2:4"):
-            environment = context.environment({**slurm.environment, "SPAWN_HOSTS": hosts} if hosts else slurm.environment)
-            code, output = MarkedJob(slurm.command(2, 2, [program, "placed"]), environment).end()
-            expect(code == 0 and DONE in output, f"exit code {code} with hosts '{hosts}'", output)
-            expect(not hosts or output.count("started on gn2 in /") == 4, "not where they were to start", output)
-    expect(not slurm.steps(), f"processes of steps are left: {slurm.steps()}", output)
