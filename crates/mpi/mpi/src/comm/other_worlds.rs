@@ -206,8 +206,8 @@ impl Comm {
         self.meet_world((root, Ok(meeting)), false, &mut Vec::new(), origin)
     }
 
-    /// `MPI_Comm_spawn` and `MPI_Comm_spawn_multiple`. `programs` and `counts` count at `root` only;
-    /// an error in the programs is told to all. Then `counts` are those of the root.
+    /// `MPI_Comm_spawn` and `MPI_Comm_spawn_multiple`. `programs` and `counts` count at `root`
+    /// only; an error in the programs is told to all. Then `counts` are those of the root.
     pub fn spawn(
         &self,
         root: i32,

@@ -13,7 +13,8 @@ use std::process::Command;
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
-    /// `threads`, `oversubscribed`, `flows`, `ways`, `binaries`, `rma`, `spawn`, `partitioned`, `tasks`
+    /// `threads`, `oversubscribed`, `flows`, `ways`, `binaries`,
+    /// `rma`, `spawn`, `partitioned`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
