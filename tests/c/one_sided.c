@@ -498,6 +498,7 @@ static void wrong_calls_have_their_classes(void)
     CHECK_CLASS(MPI_Win_complete(win), MPI_ERR_RMA_SYNC);
     CHECK_CLASS(MPI_Win_wait(win), MPI_ERR_RMA_SYNC);
     CHECK_CLASS(MPI_Win_flush(0, win), MPI_ERR_RMA_SYNC);
+    CHECK_CLASS(MPI_Win_flush(MPI_PROC_NULL, win), MPI_ERR_RMA_SYNC);
     CHECK_CLASS(MPI_Rput(&x, 1, MPI_INT, 0, 0, 1, MPI_INT, win, &request), MPI_ERR_RMA_SYNC);
     CHECK_CLASS(MPI_Win_lock(77, 0, 0, win), MPI_ERR_LOCKTYPE);
     CHECK_CLASS(MPI_Win_lock(MPI_LOCK_SHARED, check_size, 0, win), MPI_ERR_RANK);
@@ -520,6 +521,8 @@ static void wrong_calls_have_their_classes(void)
     /* An operation without operands looks at none. */
     CHECK_EQ(MPI_Fetch_and_op(NULL, &y, MPI_INT, 0, 0, MPI_NO_OP, win), MPI_SUCCESS);
     CHECK_EQ(MPI_Put(&x, 1, MPI_INT, MPI_PROC_NULL, 0, 1, MPI_INT, win), MPI_SUCCESS);
+    CHECK_EQ(MPI_Win_flush(MPI_PROC_NULL, win), MPI_SUCCESS);
+    CHECK_EQ(MPI_Win_flush_local(MPI_PROC_NULL, win), MPI_SUCCESS);
     CHECK_EQ(MPI_Put(NULL, 0, MPI_INT, 0, 0, 0, MPI_INT, win), MPI_SUCCESS);
     MPI_Win_unlock(0, win);
     /* Memory that is attached. */

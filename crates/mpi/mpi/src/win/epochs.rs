@@ -117,7 +117,9 @@ impl Epochs {
     }
 
     fn locks_target(&self, rank: i32) -> bool {
-        self.all.is_some() || self.locks.contains_key(&rank)
+        self.all.is_some()
+            || self.locks.contains_key(&rank)
+            || (rank == crate::PROC_NULL && !self.locks.is_empty())
     }
 }
 
@@ -382,7 +384,8 @@ impl Window {
             epochs.locks.insert(rank, held);
         }
         if let (Some(target), Some(mode)) = (target, held) {
-            self.acquire(target, mode)?;
+            let acquired = self.acquire(target, mode);
+            return acquired.inspect_err(|_| drop(lock(&self.0.epochs).locks.remove(&rank)));
         }
         Ok(())
     }
@@ -445,8 +448,16 @@ impl Window {
             epochs.fenced = false;
             epochs.all = Some(held);
         }
-        if let Some(mode) = held {
-            (0..self.size()).try_for_each(|target| self.acquire(target, mode))?;
+        let Some(mode) = held else {
+            return Ok(());
+        };
+        for target in 0..self.size() {
+            if let Err(error) = self.acquire(target, mode) {
+                // What went wrong first is what the program is told.
+                let _ = (0..target).try_for_each(|target| self.release(target, mode));
+                lock(&self.0.epochs).all = None;
+                return Err(error);
+            }
         }
         Ok(())
     }
