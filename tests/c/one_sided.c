@@ -5,9 +5,9 @@
  * limit: 120 */
 #include "check.h"
 
-enum { SLOT = 48, ROUNDS = 120, KINDS = 4, RANKS_MAX = 8 };
-/* Between hosts memory cannot be shared. */
-static int kinds = KINDS;
+enum { SLOT = 48, KINDS = 4, RANKS_MAX = 8 };
+/* Between hosts memory cannot be shared, and the program is shorter. */
+static int kinds = KINDS, rounds = 120, elements = 20000, turns = 200;
 enum { CREATED, ALLOCATED, DYNAMIC, SHARED };
 static const char *const KIND_NAMES[] = {"MPI_Win_create", "MPI_Win_allocate", "MPI_Win_create_dynamic", "MPI_Win_allocate_shared"};
 
@@ -195,7 +195,7 @@ static void random_accesses_do_what_a_sequential_model_does(void)
     memset(model, 0, sizeof model);
     MPI_Comm_group(MPI_COMM_WORLD, &all);
     state = 4711;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         int kind = draw(kinds), sync = draw(SYNCS), op_index = draw(5), n = 1 + draw(SLOT), by_request = draw(2);
         int buffer[SLOT], got[SLOT], old[SLOT], fetched = -1, one = 1, my_target = 0, mine = 0;
         struct shape my_here = {0}, my_there = {0};
@@ -304,7 +304,7 @@ static void accumulates_are_atomic_on_all_types(void)
 /* Longer than what the library combines at once, with gaps at the target, and backwards at the origin. */
 static void long_accumulates_bring_the_old_values(void)
 {
-    enum { N = 20000 };
+    const int N = elements;
     struct pair { double value; int index; } *pairs = check_alloc(N * sizeof *pairs), *old_pairs = check_alloc(N * sizeof *pairs);
     double *memory = check_alloc(2 * N * sizeof(double)), *ones = check_alloc(N * sizeof(double)), *old = check_alloc(N * sizeof(double)), *base;
     int target = (check_rank + 1) % check_size;
@@ -353,14 +353,14 @@ static void long_accumulates_bring_the_old_values(void)
 
 static void compare_and_swap_takes_turns(void)
 {
-    int *base, turns = 50;
+    int *base, swaps = turns / 4;
     MPI_Win win;
     MPI_Win_allocate(check_rank == 0 ? sizeof(int) : 0, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
     if (check_rank == 0)
         *base = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock_all(0, win);
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < swaps; i++) {
         int seen = 0, wanted, next;
         do {
             wanted = seen, next = wanted + 1;
@@ -371,7 +371,7 @@ static void compare_and_swap_takes_turns(void)
     MPI_Win_unlock_all(win);
     MPI_Barrier(MPI_COMM_WORLD);
     if (check_rank == 0)
-        CHECK_EQ(*base, turns * check_size);
+        CHECK_EQ(*base, swaps * check_size);
     MPI_Win_free(&win);
 }
 
@@ -382,7 +382,7 @@ static void an_exclusive_lock_excludes(void)
     MPI_Win_allocate(sizeof(long), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
     *base = 0;
     MPI_Barrier(MPI_COMM_WORLD);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < turns; i++) {
         long seen;
         MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
         MPI_Get(&seen, 1, MPI_LONG, 0, 0, 1, MPI_LONG, win);
@@ -393,7 +393,7 @@ static void an_exclusive_lock_excludes(void)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (check_rank == 0)
-        CHECK_EQ(*base, 200L * check_size);
+        CHECK_EQ(*base, (long)turns * check_size);
     MPI_Win_free(&win);
 }
 
@@ -544,7 +544,7 @@ static void wrong_calls_have_their_classes(void)
 
 static void many_windows_are_made_and_freed(void)
 {
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < turns; i++) {
         int *base, x = i;
         MPI_Win win;
         MPI_Win_allocate(sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
@@ -566,7 +566,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(node, &on_node);
     MPI_Comm_free(&node);
     if (on_node < check_size)
-        kinds = SHARED;
+        kinds = SHARED, rounds = 40, elements = 2000, turns = 20;
     RUN(random_accesses_do_what_a_sequential_model_does);
     RUN(accumulates_are_atomic_on_all_types);
     RUN(long_accumulates_bring_the_old_values);

@@ -190,6 +190,41 @@ static void shrink(void)
     MPI_Comm_free(&later);
 }
 
+/* Who waits for a lock of a window learns that its holder died, has no epoch then, and may lock others. */
+static void lock_holder(void)
+{
+    int *base, word = rank, near = 0;
+    MPI_Win win;
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &near);
+    MPI_Comm_free(&host);
+    MPI_Win_allocate(4 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    if (rank == 1) CHECK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win) == MPI_SUCCESS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        /* Others wait by now, or come later: both must end. */
+        usleep(100000);
+        die();
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        int code = rank == 0   ? MPI_Win_lock_all(0, win)
+                   : rank == 2 ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win)
+                               : MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
+        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+        char text[MPI_MAX_ERROR_STRING];
+        int len;
+        MPI_Error_string(code, text, &len);
+        CHECK(strstr(text, "rank 1") != NULL);
+    }
+    /* Locks of windows on several hosts do not tell their holders, so that any wait ends with an error. */
+    if (near < size) return;
+    CHECK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 2, 0, win) == MPI_SUCCESS);
+    CHECK(MPI_Put(&word, 1, MPI_INT, 2, rank, 1, MPI_INT, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_unlock(2, win) == MPI_SUCCESS);
+}
+
 /* Without deaths, by one rank or many. */
 static void alone(void)
 {
@@ -225,7 +260,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
-               {"revoke", revoked}, {"shrink", shrink}, {"alone", alone}};
+               {"revoke", revoked}, {"shrink", shrink}, {"lock-holder", lock_holder},
+               {"alone", alone}};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -30,7 +30,7 @@ STRANGERS_S = 6
 # is for memory and takes minutes over TCP.
 ACROSS = {
     "background": [2, 4, 5], "collectives": [2, 5], "communicators": [3, 5], "datatypes": [2], "environment": [3], "errors": [2, 5],
-    "file_requests": [2], "file_sharing": [2], "file_views": [3], "files": [2], "operations": [4],
+    "file_requests": [2], "file_sharing": [2], "file_views": [3], "files": [2], "one_sided": [3], "operations": [4],
     "p2p": [2, 5], "partitioned": [3], "reordered": [8], "results": [4], "sessions": [3], "threads": [3], "topologies": [5], "windows": [4],
 }
 PART = ["test_cco_buf", "test_comm$", "test_p2p_buf", "test_p2p_obj"]

@@ -7,12 +7,12 @@
 use super::Window;
 use super::target::MemberControl;
 use crate::coll::Barrier;
-use crate::error::{Class, Result};
+use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use garonne_engine::api::CallOrigin;
 use garonne_sync::mutex::lock;
 use garonne_sync::window_control::WindowControl;
-use garonne_sync::window_lock::LockMode;
+use garonne_sync::window_lock::{LockMode, WindowLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
@@ -136,7 +136,7 @@ impl Window {
     }
 
     #[cold]
-    fn wrong_epoch(&self, what: impl std::fmt::Display) -> crate::error::Error {
+    fn wrong_epoch(&self, what: impl std::fmt::Display) -> Error {
         self.error(Class::RmaSync, what)
     }
 
@@ -158,7 +158,7 @@ impl Window {
     }
 
     #[cold]
-    fn no_access(&self, rank: i32) -> crate::error::Error {
+    fn no_access(&self, rank: i32) -> Error {
         let place = match rank == crate::PROC_NULL {
             true => String::from("MPI_PROC_NULL"),
             false => format!("rank {rank}"),
@@ -364,7 +364,7 @@ impl Window {
     /// `MPI_Win_lock`.
     ///
     /// # Errors
-    /// `Assert`, `RmaSync`, `Rank`.
+    /// `Assert`, `RmaSync`, `Rank`; `ProcFailed` where a holder of the lock has died.
     pub fn lock(&self, kind: LockKind, rank: i32, assert: Assert) -> Result<()> {
         self.check_assert(assert, Assert::NOCHECK)?;
         let target = self.target(rank)?;
@@ -385,7 +385,10 @@ impl Window {
         }
         if let (Some(target), Some(mode)) = (target, held) {
             let acquired = self.acquire(target, mode);
-            return acquired.inspect_err(|_| drop(lock(&self.0.epochs).locks.remove(&rank)));
+            if acquired.is_err() {
+                lock(&self.0.epochs).locks.remove(&rank);
+            }
+            return acquired;
         }
         Ok(())
     }
@@ -396,11 +399,65 @@ impl Window {
             _ => return self.acquire_by_ticket(target, mode),
         };
         let (lock, me) = (control.lock(), self.rank() as u16);
-        if !lock.try_acquire(me, mode) {
-            lock.enqueue(me, mode);
-            self.wait(&mut || lock.poll(me, mode));
+        if lock.try_acquire(me, mode) {
+            return Ok(());
         }
-        Ok(())
+        lock.enqueue(me, mode);
+        self.wait_in_queue(lock, mode, target)
+    }
+
+    /// Waits for a lock in whose queue this process is, or until its holder is known to be dead.
+    fn wait_in_queue(&self, queue: WindowLock<'_>, mode: LockMode, target: u32) -> Result<()> {
+        let me = self.rank() as u16;
+        let dead_holder = || {
+            // Linear in the members, but only after a death.
+            let dead = self.dead_members();
+            let is_dead = |holder: &u16| dead.contains(&u32::from(*holder));
+            (!dead.is_empty()).then(|| queue.holders().find(is_dead))?
+        };
+        let (mut acquired, mut dead) = (false, None);
+        self.wait(&mut || {
+            acquired = acquired || queue.poll(me, mode);
+            if !acquired {
+                dead = dead_holder();
+            }
+            acquired || dead.is_some()
+        });
+        let Some(holder) = dead.filter(|_| !acquired) else {
+            return Ok(());
+        };
+        if !queue.cancel(me, mode) {
+            // Its last holder is handing it over, and may die before that is done.
+            let mut handed = false;
+            self.wait(&mut || {
+                handed = handed || queue.poll(me, mode);
+                handed || dead_holder().is_some()
+            });
+            if handed {
+                return Ok(());
+            }
+        }
+        Err(self.dead_holder(holder.into(), target))
+    }
+
+    #[cold]
+    fn dead_holder(&self, holder: u32, target: u32) -> Error {
+        let text = format!("has lost rank {holder}, which died with the lock of rank {target}");
+        self.error(Class::ProcFailed, text)
+    }
+
+    /// Members that are known to be dead, in a job that survives deaths.
+    pub(super) fn dead_members(&self) -> Vec<u32> {
+        let process = self.comm().process();
+        let detector = process.config.faults.as_ref();
+        let Some(detector) = detector.filter(|_| process.survives()) else {
+            return Vec::new();
+        };
+        let group = self.group();
+        let dead = detector.dead();
+        dead.iter()
+            .filter_map(|peer| group.rank_of(*peer))
+            .collect()
     }
 
     fn release(&self, target: u32, mode: LockMode) -> Result<()> {
@@ -433,7 +490,7 @@ impl Window {
     /// `MPI_Win_lock_all`.
     ///
     /// # Errors
-    /// `Assert`, `RmaSync`.
+    /// `Assert`, `RmaSync`; `ProcFailed` where a holder of a lock has died.
     pub fn lock_all(&self, assert: Assert) -> Result<()> {
         self.check_assert(assert, Assert::NOCHECK)?;
         let held = (!assert.has(Assert::NOCHECK)).then_some(LockMode::Shared);

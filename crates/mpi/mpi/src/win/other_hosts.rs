@@ -21,8 +21,11 @@ use std::sync::atomic::Ordering;
 
 /// Bytes that are gathered for the blocks of one batch of accesses.
 const BATCH_BYTES: u64 = 64 << 10;
-/// Blocks of one batch.
-const BATCH_BLOCKS: usize = 64;
+/// Blocks of one batch: each batch is a round trip. The engine bounds how many are on their way.
+const BATCH_BLOCKS: usize = 1024;
+/// Blocks are read together with the gaps between them if both have at most so many times the
+/// bytes of the blocks: bytes are cheaper than accesses.
+const GAPS_READ: u64 = 8;
 
 /// Stripes of a target that are held, wherever the target is.
 pub(super) enum HeldStripes<'a> {
@@ -44,16 +47,29 @@ impl Drop for HeldStripes<'_> {
             stripes,
         } = self
         {
-            let mut rest = *stripes;
-            while rest != 0 {
-                let offset = WindowControl::stripe_offset(rest.trailing_zeros()) as u64;
-                // A target that is gone needs its stripes no more.
-                let word = (offset, AtomicType::U32);
-                let _ = window.update_word(region, word, AtomicOp::Replace, 0);
-                rest &= rest - 1;
-            }
+            // A target that is gone needs its stripes no more.
+            let _ = window.give_stripes_back(region, *stripes);
         }
     }
+}
+
+/// Returns the numbers of the bits that are set, in ascending order.
+fn bits(mut rest: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let index = (rest != 0).then(|| rest.trailing_zeros())?;
+        rest &= rest - 1;
+        Some(index)
+    })
+}
+
+/// Returns those of the taken stripes before the first one that is wanted and was not free.
+fn stripes_in_order(wanted: u64, taken: u64) -> u64 {
+    let missing = wanted & !taken;
+    let before = match missing {
+        0 => u64::MAX,
+        _ => (1 << missing.trailing_zeros()) - 1,
+    };
+    taken & before
 }
 
 /// Waits for the end of an operation.
@@ -200,6 +216,13 @@ impl Window {
             LockMode::Shared => TicketWord::Read,
         };
         while self.add_ticket(rank, awaited, 0)? != ticket {
+            // Tickets do not tell who holds the lock.
+            if let Some(dead) = self.dead_members().first() {
+                let text = format!(
+                    "has lost rank {dead}, which may have died with the lock of rank {rank}"
+                );
+                return Err(self.error(Class::ProcFailed, text));
+            }
             self.host().progress();
             std::thread::yield_now();
         }
@@ -242,36 +265,97 @@ impl Window {
         region: OtherHostRegion,
         stripes: u64,
     ) -> Result<HeldStripes<'_>> {
-        let room = Scratch::new(32).ok_or_else(|| self.no_room())?;
-        let mine = self.rank() + 1;
-        room.mem().write_array(0, mine.to_ne_bytes());
         let mut held = HeldStripes::OtherHost {
             window: self,
             region,
             stripes: 0,
         };
-        let mut rest = stripes;
-        while rest != 0 {
-            let index = rest.trailing_zeros();
-            let args = SwapArgs {
+        let mut wanted = stripes;
+        while wanted != 0 {
+            let taken = self.try_stripes(&region, wanted)?;
+            let kept = stripes_in_order(wanted, taken);
+            if let HeldStripes::OtherHost { stripes, .. } = &mut held {
+                *stripes |= kept;
+            }
+            wanted &= !kept;
+            // Nobody waits for a stripe while it holds a later one.
+            self.give_stripes_back(&region, taken & !kept)?;
+            if wanted != 0 {
+                self.host().progress();
+                std::thread::yield_now();
+            }
+        }
+        Ok(held)
+    }
+
+    /// Asks for stripes, given as bits, in one round trip, and returns those that were free.
+    fn try_stripes(&self, region: &OtherHostRegion, wanted: u64) -> Result<u64> {
+        let room = Scratch::new(8 * 64).ok_or_else(|| self.no_room())?;
+        let place = |index: u32| room.mem().offset(8 * index as isize);
+        let swaps = bits(wanted).map(|index| {
+            place(index).write_array(0, (self.rank() + 1).to_ne_bytes());
+            // Unless the target says so, the stripe is not this process's.
+            place(index).write_array(4, u32::MAX.to_ne_bytes());
+            RegionCall::Swap(SwapArgs {
                 offset: WindowControl::stripe_offset(index) as u64,
                 kind: AtomicType::U32,
                 compare: 0,
-                value: room.mem(),
-                result: room.mem().offset(16),
-            };
-            self.call_region(&region, RegionCall::Swap(args))?;
-            if u32::from_ne_bytes(room.mem().read_array(16)) != 0 {
-                self.host().progress();
-                std::thread::yield_now();
-                continue;
-            }
-            if let HeldStripes::OtherHost { stripes, .. } = &mut held {
-                *stripes |= 1 << index;
-            }
-            rest &= rest - 1;
+                value: place(index),
+                result: place(index).offset(4),
+            })
+        });
+        let called = self.call_region_often(region, swaps);
+        let free = |index: &u32| u32::from_ne_bytes(place(*index).read_array(4)) == 0;
+        let taken = bits(wanted)
+            .filter(free)
+            .fold(0, |all, index| all | 1 << index);
+        if called.is_err() {
+            // What went wrong first is what the program is told.
+            let _ = self.give_stripes_back(region, taken);
         }
-        Ok(held)
+        called.map(|()| taken)
+    }
+
+    /// Gives stripes back, in one round trip.
+    fn give_stripes_back(&self, region: &OtherHostRegion, stripes: u64) -> Result<()> {
+        if stripes == 0 {
+            return Ok(());
+        }
+        let room = Scratch::new(16).ok_or_else(|| self.no_room())?;
+        room.mem().write_array(0, 0u64.to_ne_bytes());
+        let calls = bits(stripes).map(|index| {
+            RegionCall::Atomic(AtomicArgs {
+                offset: WindowControl::stripe_offset(index) as u64,
+                kind: AtomicType::U32,
+                op: AtomicOp::Replace,
+                operands: Data::contiguous(room.mem(), 4),
+                result: None,
+            })
+        });
+        self.call_region_often(region, calls)
+    }
+
+    /// Begins all calls before it waits for the first one. After an error it waits for the others.
+    fn call_region_often(
+        &self,
+        region: &OtherHostRegion,
+        calls: impl Iterator<Item = RegionCall>,
+    ) -> Result<()> {
+        let (host, mut open, mut outcome) = (self.host(), Vec::new(), Ok(()));
+        for call in calls {
+            match host.access_region(region.peer, &region.key, call) {
+                Ok(started) => open.push(started),
+                Err(error) => {
+                    outcome = Err(self.region_error(&error));
+                    break;
+                }
+            }
+        }
+        for started in open {
+            let ended = finish(host, started).map_err(|error| self.region_error(&error));
+            outcome = outcome.and(ended);
+        }
+        outcome
     }
 
     /// Copies between `here` and the packed bytes of `there` from `from` on, whose addresses the
@@ -310,13 +394,53 @@ impl Window {
             let addressed = blocks
                 .iter()
                 .map(|(offset, len)| (there.mem.addr(*offset) as u64, *len as u64));
-            self.copy_blocks(remote, direction, room.mem(), addressed)?;
+            if direction == PeerCopy::Write
+                || !self.read_with_gaps(remote, room.mem(), addressed.clone())?
+            {
+                self.copy_blocks(remote, direction, room.mem(), addressed)?;
+            }
             if direction == PeerCopy::Read {
                 here.unpack_from(done, packed);
             }
             done += covered;
         }
         Ok(())
+    }
+
+    /// Reads blocks, given by address and length, by one access that reads the gaps between them,
+    /// too. `false`: the gaps are too wide or are not in the same region.
+    fn read_with_gaps(
+        &self,
+        remote: &RemotePieces,
+        packed: UserMem,
+        blocks: impl Iterator<Item = (u64, u64)> + Clone,
+    ) -> Result<bool> {
+        let ends = |(address, len): (u64, u64)| address.saturating_add(len);
+        let first = blocks.clone().map(|(address, _)| address).min();
+        let end = blocks.clone().map(ends).max();
+        let wanted: u64 = blocks.clone().map(|(_, len)| len).sum();
+        let (Some(first), Some(end)) = (first, end) else {
+            return Ok(true);
+        };
+        let span = end.saturating_sub(first);
+        if blocks.clone().nth(1).is_none() || span > wanted.saturating_mul(GAPS_READ) {
+            return Ok(false);
+        }
+        let (region, offset, room) = self.locate(remote, first)?;
+        if span > room {
+            return Ok(false);
+        }
+        let Some(read) = Scratch::new(span as usize) else {
+            return Ok(false);
+        };
+        let data = Data::contiguous(read.mem(), span);
+        self.call_region(&region, RegionCall::Get { offset, data })?;
+        let mut at = 0;
+        for (address, len) in blocks {
+            packed.copy_from(at, read.mem(), (address - first) as isize, len as usize);
+            at += len as isize;
+        }
+        Ok(true)
     }
 
     /// Copies blocks, given by address and length, from or to memory where they lie back to back.
@@ -415,5 +539,31 @@ fn region_call(direction: PeerCopy, offset: u64, data: Data) -> RegionCall {
     match direction {
         PeerCopy::Read => RegionCall::Get { offset, data },
         PeerCopy::Write => RegionCall::Put { offset, data },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_behind_a_missing_one_are_not_kept() {
+        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
+        assert_eq!(bits(u64::MAX).count(), 64);
+        for (wanted, taken, kept) in [
+            (0b111, 0b111, 0b111),
+            (0b111, 0b110, 0),
+            (0b111, 0b101, 0b001),
+            (0b1010, 0b0010, 0b0010),
+            (u64::MAX, u64::MAX, u64::MAX),
+            (u64::MAX, u64::MAX >> 1, u64::MAX >> 1),
+            (u64::MAX, 0, 0),
+        ] {
+            assert_eq!(
+                stripes_in_order(wanted, taken),
+                kept,
+                "{wanted:b} {taken:b}"
+            );
+        }
     }
 }
