@@ -94,8 +94,8 @@ impl IdleWorkers {
         }
     }
 
-    /// Wakes one of these workers, whoever searches: for a fiber that only they may run. The sleeper
-    /// counts as a searcher before it can go on, so that the count never falls below what it is.
+    /// Wakes one of these workers, whoever searches: for a fiber that only they may run. The
+    /// sleeper counts as a searcher before it can go on, so that the count never falls too low.
     pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) -> bool {
         self.searching.fetch_add(1, Ordering::SeqCst);
         let Some(seat) = seats.find(|seat| self.claim(*seat)) else {

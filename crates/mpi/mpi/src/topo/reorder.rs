@@ -2,8 +2,8 @@
 //! `MPI_Cart_create`, `MPI_Graph_create` and the distributed graphs).
 //!
 //! Each process tells where it runs: its host, and there the package, NUMA node and last-level
-//! cache that it is bound to. Rank 0 maps the nodes of the graph to processes and tells all. This costs
-//! memory in proportion to the number of ranks while a constructor with `reorder` runs, and
+//! cache that it is bound to. Rank 0 maps the nodes of the graph to processes and tells all. This
+//! costs memory in proportion to the number of ranks while a constructor with `reorder` runs, and
 //! nothing afterwards. Where all processes are equally far from each other, or where the order of
 //! ranks is as good, ranks stay as they are.
 

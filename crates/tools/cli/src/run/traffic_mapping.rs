@@ -1,9 +1,9 @@
 //! `--map-by traffic:FILE`: ranks that send each other much run on one host, and near each other
 //! there. Pure.
 //!
-//! The file has lines of `SOURCE DESTINATION BYTES`; `garonne trace --traffic FILE` writes it. Which
-//! ranks share a host is decided here. A host's agent knows its machine; it is told an order of the
-//! ranks, made for a machine of halves within halves, and fills the host's cores in that order.
+//! The file has lines of `SOURCE DESTINATION BYTES`; `garonne trace --traffic FILE` writes it.
+//! Which ranks share a host is decided here. A host's agent knows its machine; it is told an order
+//! of the ranks, made for a machine of halves within halves, and fills the host's cores in it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
