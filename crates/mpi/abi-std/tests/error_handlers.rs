@@ -60,7 +60,7 @@ impl Object {
         match self {
             Object::Comm => ["MPI_Comm", "comm", "MPI_COMM_NULL", "comm"],
             Object::Session => ["MPI_Session", "session", "MPI_SESSION_NULL", "session"],
-            // No other file is there yet.
+            // The null file stands for all: what is done with it fails.
             Object::File => ["MPI_File", "MPI_FILE_NULL", "(MPI_File)0x7000", "file"],
         }
     }
@@ -86,15 +86,18 @@ fn can_fail(f: &Function) -> bool {
 /// calls that take an error handler.
 fn expected(f: &Function, is_good: bool) -> &'static str {
     match (f.name.as_str(), object(f)) {
-        (_, Some(_)) if is_good && !can_fail(f) => "no failure",
-        // A file that is none is the null file's matter, as one that cannot be opened.
+        // The null file's handler hears of files that are none, of files that cannot be opened, and
+        // of data representations.
         (_, Some(Object::File)) => "file",
+        (
+            "MPI_File_open" | "MPI_File_delete" | "MPI_Register_datarep" | "MPI_Register_datarep_c",
+            _,
+        ) => "file",
+        (_, Some(_)) if is_good && !can_fail(f) => "no failure",
         (_, Some(object)) if is_good => object.words()[3],
         ("MPI_Comm_free" | "MPI_Comm_disconnect", None) if is_good => "world",
         ("MPI_Session_init", _) => "given session",
         ("MPI_Comm_create_from_group" | "MPI_Intercomm_create_from_groups", _) => "given comm",
-        // The null file's error handler hears of files that cannot be opened.
-        ("MPI_File_open" | "MPI_File_delete", _) => "file",
         _ => "self",
     }
 }

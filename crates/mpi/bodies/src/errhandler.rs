@@ -601,12 +601,8 @@ pub(crate) fn error_class(_: CallId, code: c_int, class: Ptr<c_int>) -> Result<(
 
 fn text_of(code: c_int) -> Option<String> {
     if let Ok(class) = Class::try_from(code) {
-        if class == Class::InStatus
-            && let Some(text) = recent_errors::text_of_in_status()
-        {
-            return Some(text);
-        }
-        return Some(format!("{}: {}", class.name(), class.text()));
+        let latest = recent_errors::text_of_class(class);
+        return latest.or_else(|| Some(format!("{}: {}", class.name(), class.text())));
     }
     mpi_t_error_text(code)
         .map(String::from)

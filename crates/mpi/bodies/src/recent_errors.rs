@@ -75,6 +75,7 @@ impl RecentErrors {
             entries: [const { None }; RING_LEN as usize],
             next: 0,
             in_status: None,
+            of_death: None,
         }))
     }
 }
@@ -84,6 +85,8 @@ struct ErrorRing {
     next: usize,
     /// The first failure among the requests of the latest call that returned `MPI_ERR_IN_STATUS`.
     in_status: Option<RecordedError>,
+    /// The latest failure for the death of a process, or on a revoked communicator.
+    of_death: Option<RecordedError>,
 }
 
 fn ring() -> MutexGuard<'static, ErrorRing> {
@@ -107,7 +110,9 @@ pub(crate) fn record(call: CallId, site: u64, error: &Error) -> c_int {
     };
     // Programs compare these codes as they are.
     match error.class {
-        Class::Pending | Class::ProcFailed | Class::ProcFailedPending | Class::Revoked => {
+        Class::Pending => return class,
+        Class::ProcFailed | Class::ProcFailedPending | Class::Revoked => {
+            ring.of_death = Some(failure);
             return class;
         }
         Class::InStatus => {
@@ -150,17 +155,18 @@ pub(crate) fn text_of(code: c_int) -> Option<String> {
     })
 }
 
-/// Returns the text of the first error behind the latest `MPI_ERR_IN_STATUS`. Programs that ignore
-/// statuses see only this code.
-pub(crate) fn text_of_in_status() -> Option<String> {
-    let failure = ring().in_status.clone()?;
-    let class = Class::InStatus;
-    Some(format!(
-        "{}: {}; the first: {}",
-        class.name(),
-        class.text(),
-        failure.describe()
-    ))
+/// Returns the text of the latest error of a class whose errors have no codes of their own: of the
+/// first error behind the latest `MPI_ERR_IN_STATUS`, or of the latest death that ended a call of
+/// this class. `None`: there was none. Programs that compare such codes see no other text.
+pub(crate) fn text_of_class(class: Class) -> Option<String> {
+    if class == Class::InStatus {
+        let failure = ring().in_status.clone()?;
+        let (name, text) = (class.name(), class.text());
+        return Some(format!("{name}: {text}; the first: {}", failure.describe()));
+    }
+    let latest = ring().of_death.clone();
+    let failure = latest.filter(|failure| failure.error.class == class)?;
+    Some(format!("{}: {}", class.name(), failure.describe()))
 }
 
 #[cfg(test)]
@@ -221,6 +227,16 @@ mod tests {
             record(CallId(1), 0, &Error::new(Class::InStatus, "look there")),
             19
         );
+        assert_eq!(
+            record(CallId(1), 0, &Error::new(Class::ProcFailed, "rank 1 died")),
+            101
+        );
+        let told = text_of_class(Class::ProcFailed).unwrap();
+        assert!(
+            told.starts_with("MPIX_ERR_PROC_FAILED: rank 1 died"),
+            "{told}"
+        );
+        assert_eq!(text_of_class(Class::Revoked), None);
         assert_eq!(class_of(FIRST_CODE - 1), None);
         assert_eq!(class_of(FIRST_CODE), None);
         assert_eq!(class_of(MPI_ERR_LASTCODE), None);

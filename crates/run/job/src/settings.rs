@@ -166,8 +166,9 @@ pub const SETTINGS: [(&str, &str, &str); 23] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 18] = [
+pub const INTERNAL: [&str; 19] = [
     "GARONNE_AGENT",
+    "GARONNE_BINDING_ORDER",
     "GARONNE_CC",
     "GARONNE_COMPLETE",
     "GARONNE_CXX",
