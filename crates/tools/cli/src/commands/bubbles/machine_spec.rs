@@ -158,13 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_no_machine_is_refused_with_what_would_be_one() {
-        for spec in [
-            "0x4",
-            "100000x100000",
-            "no such machine",
-            "",
-            "/dev/null",
-        ] {
+        for spec in ["0x4", "100000x100000", "no such machine", "", "/dev/null"] {
             let why = read(spec).unwrap_err();
             assert!(!why.is_empty() && !why.contains('\n'), "{spec}: {why}");
         }
