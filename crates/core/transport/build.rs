@@ -1,55 +1,16 @@
 //! Gives the crate a checksum of the sources that declare what crosses the border of a transport
-//! module: a module of other sources is refused, whatever their version says.
+//! module.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Crates whose types and traits a module and its process share, beside this one.
-const SOURCES: [&str; 4] = [
-    "../../base/sync/src",
-    "../../base/plugin/src",
-    "../engine/src",
-    "src",
-];
-
-/// FNV-1a.
-fn add(sum: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(sum, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-fn list(directory: &Path, files: &mut Vec<PathBuf>) {
-    let entries =
-        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-    for entry in entries {
-        let path = entry.expect("the directory can be listed").path();
-        if path.is_dir() {
-            list(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
+#[path = "../../base/plugin/source_checksum.rs"]
+mod source_checksum;
 
 fn main() {
-    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where it is"));
-    let mut sum = 0xcbf2_9ce4_8422_2325;
-    for source in SOURCES {
-        let directory = root.join(source);
-        println!("cargo::rerun-if-changed={}", directory.display());
-        let mut files = Vec::new();
-        list(&directory, &mut files);
-        files.sort();
-        for file in files {
-            let name = file.strip_prefix(&directory).expect("it lies there");
-            let bytes = fs::read(&file).expect("a source can be read");
-            sum = add(add(sum, name.as_os_str().as_encoded_bytes()), &bytes);
-        }
-    }
-    // What may lay types out otherwise.
-    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    sum = add(sum, flags.as_bytes());
-    println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
-    println!("cargo::rustc-env=TRANSPORT_SOURCES={sum}");
+    // Crates whose types and traits a module and its process share, and this one.
+    let shared = [
+        "../../base/sync/src",
+        "../../base/plugin/src",
+        "../engine/src",
+        "src",
+    ];
+    source_checksum::set("TRANSPORT_SOURCES", &shared);
 }

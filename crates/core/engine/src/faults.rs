@@ -259,8 +259,9 @@ impl<R: Transport> Engine<R> {
         if !core.peers.faults.revoked.insert(contexts.start) {
             return false;
         }
-        core.revoke_known(contexts.clone());
+        // Peers hear of it before what their pending messages get for an answer.
         core.tell_revoked(&contexts, &members.peers());
+        core.revoke_known(contexts);
         self.progress_queued();
         true
     }
@@ -378,8 +379,8 @@ impl Core {
         if self.peers.faults.revoked.insert(first) {
             let watched = self.peers.faults.watched.get(&first);
             let members = watched.map_or_else(Vec::new, |one| one.members.peers());
-            self.revoke_known(contexts.clone());
             self.tell_revoked(&contexts, &members);
+            self.revoke_known(contexts);
         }
         Some(())
     }

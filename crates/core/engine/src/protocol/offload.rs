@@ -98,7 +98,8 @@ impl Core {
         let operation = self.requests.at(index);
         if operation.exposed || operation.copies > 0 {
             if !operation.has(OpFlag::Ending) {
-                operation.error = error;
+                // Of an operation that ended by an error, the peer may still say that it is over.
+                operation.error = operation.error.take().or(error);
             }
             // A receive that was posted is not any more.
             operation.state = OpState::Active;
