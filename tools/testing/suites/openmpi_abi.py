@@ -48,9 +48,10 @@ def suite(context):
     for number, (mark, call) in MISTAKES.items():
         yield Case(f"openmpi-abi/error names the call: {mark}", lambda number=number, mark=mark, call=call: abi.mistake(context, mistake, source, number, mark, [call]))
     yield Case("openmpi-abi/values and prototypes are those of Open MPI's mpi.h", lambda: own_header(context, abi))
-    yield Case("openmpi-abi/libraries of three ABIs in one process share its world", lambda: several(context, place))
+    words = several_libraries(context, place)
+    yield Case("openmpi-abi/libraries of three ABIs in one process share its world", lambda: several(context, words))
     for giver, taker in itertools.permutations(SEVERAL, 2):
-        yield Case(f"openmpi-abi/handle of {giver} given to {taker}", lambda giver=giver, taker=taker: crossed(context, place, giver, taker))
+        yield Case(f"openmpi-abi/handle of {giver} given to {taker}", lambda giver=giver, taker=taker: crossed(context, words, giver, taker))
     library = shared_library(context, abi, place)
     for kind in KINDS:
         yield from objects(context, abi, place, library, kind)
@@ -59,29 +60,27 @@ def suite(context):
 def several_libraries(context, place):
     """A program that knows no MPI and its libraries, each of another ABI."""
     place, sources = place / "abis", context.root / "tests/abis"
-    if not (place / "loads").exists():
-        place.mkdir(exist_ok=True)
-        for name, (include, library) in SEVERAL.items():
-            include = context.prefix / "include" if include is None else context.root / include
-            command = ["cc", "-std=gnu11", "-O2", "-w", "-shared", "-fPIC", f"-I{include}", sources / "module.c", f"-L{context.prefix}/lib/foreign", f"-l:{library}"]
-            check(context.execute(f"openmpi-abi build {name}", [*command, "-o", place / f"{name}.so"], timeout=60))
-        check(context.execute("openmpi-abi build loads", ["cc", "-std=gnu11", "-O2", "-Wall", "-Werror", sources / "loads.c", "-ldl", "-o", place / "loads"], timeout=60))
+    place.mkdir(exist_ok=True)
+    for name, (include, library) in SEVERAL.items():
+        include = context.prefix / "include" if include is None else context.root / include
+        command = ["cc", "-std=gnu11", "-O2", "-w", "-shared", "-fPIC", f"-I{include}", sources / "module.c", f"-L{context.prefix}/lib/foreign", f"-l:{library}"]
+        check(context.execute(f"openmpi-abi build {name}", [*command, "-o", place / f"{name}.so"], timeout=60))
+    check(context.execute("openmpi-abi build loads", ["cc", "-std=gnu11", "-O2", "-Wall", "-Werror", sources / "loads.c", "-ldl", "-o", place / "loads"], timeout=60))
     return [place / "loads", *(place / f"{name}.so" for name in SEVERAL)]
 
 
-def several(context, place):
+def several(context, words):
     """Names of one library must not be found in another: each is loaded with names of its own, as interpreters load modules."""
-    words = context.launcher(2) + several_libraries(context, place)
-    result = context.execute("openmpi-abi several", words, timeout=60, env=context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")}))
+    result = context.execute("openmpi-abi several", context.launcher(2) + words, timeout=60, env=context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")}))
     check(result)
     if result.output.count("one world") != 2:
         raise Failure(f"not both ranks say so (log: {result.log})")
 
 
-def crossed(context, place, giver, taker):
+def crossed(context, libraries, giver, taker):
     """The error says of which ABI the handle is, as far as that can be seen: of an address MPICH's functions get a half."""
     order = list(SEVERAL)
-    words = context.launcher(2) + [*several_libraries(context, place), str(order.index(giver)), str(order.index(taker))]
+    words = context.launcher(2) + [*libraries, str(order.index(giver)), str(order.index(taker))]
     result = context.execute(f"openmpi-abi {giver} {taker}", words, timeout=60, env=context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")}))
     said = "MPI_Barrier" if (giver, taker) == ("openmpi", "mpich") else OF[giver]
     if result.code == 0 or said not in result.output or "MPI_Barrier" not in result.output:
