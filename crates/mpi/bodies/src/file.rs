@@ -357,10 +357,21 @@ split! {
     Write Ordered: file_write_ordered_begin, file_write_ordered_end;
 }
 
-/// Registers a representation.
-fn register<A: Abi>(name: StrIn, callbacks: DatarepCallbacks<A>) -> Result<()> {
+/// Registers a representation with its conversion functions for reads and writes.
+fn register<A: Abi>(
+    name: StrIn,
+    [read, write]: [DatarepFunction<A>; 2],
+    extent: Callback<A>,
+    extra: Buf,
+) -> Result<()> {
     let name = name.text()?;
     let process = init_state::process()?;
+    let callbacks = DatarepCallbacks {
+        read,
+        write,
+        extent,
+        extra,
+    };
     Ok(process.datareps.register(&name, Box::new(callbacks))?)
 }
 
@@ -372,13 +383,7 @@ pub(crate) fn register_datarep<A: Abi>(
     extent: Callback<A>,
     extra: Buf,
 ) -> Result<()> {
-    let callbacks = DatarepCallbacks {
-        read: DatarepFunction::Int(read),
-        write: DatarepFunction::Int(write),
-        extent,
-        extra,
-    };
-    register(name, callbacks)
+    register(name, [read, write].map(DatarepFunction::Int), extent, extra)
 }
 
 pub(crate) fn register_datarep_c<A: Abi>(
@@ -389,11 +394,10 @@ pub(crate) fn register_datarep_c<A: Abi>(
     extent: Callback<A>,
     extra: Buf,
 ) -> Result<()> {
-    let callbacks = DatarepCallbacks {
-        read: DatarepFunction::Large(read),
-        write: DatarepFunction::Large(write),
+    register(
+        name,
+        [read, write].map(DatarepFunction::Large),
         extent,
         extra,
-    };
-    register(name, callbacks)
+    )
 }

@@ -476,6 +476,26 @@ impl Constructor {
         }
     }
 
+    /// The datatypes of [`Constructor::types`], to be replaced by others.
+    pub(crate) fn types_mut(&mut self) -> &mut [Datatype] {
+        use Constructor::*;
+        match self {
+            Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => &mut [],
+            Struct { types, .. } => types,
+            Dup { old }
+            | Contiguous { old, .. }
+            | Vector { old, .. }
+            | Hvector { old, .. }
+            | Indexed { old, .. }
+            | Hindexed { old, .. }
+            | IndexedBlock { old, .. }
+            | HindexedBlock { old, .. }
+            | Subarray { old, .. }
+            | Darray { old, .. }
+            | Resized { old, .. } => std::slice::from_mut(old),
+        }
+    }
+
     /// Takes the datatypes out, so that they can be dropped without recursion.
     pub(super) fn take_types(&mut self) -> Vec<Datatype> {
         use Constructor::*;

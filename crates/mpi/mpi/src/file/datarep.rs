@@ -4,7 +4,7 @@
 //! types of a view are built anew with these sizes, so displacements in elements scale with them.
 
 use crate::coll::Elements;
-use crate::datatype::{Constructor, ContentsForm, Datatype};
+use crate::datatype::{ContentsForm, Datatype};
 use crate::error::{Class, Error, Result};
 use garonne_sync::mutex::lock;
 use garonne_sync::user::UserMem;
@@ -187,30 +187,10 @@ fn build(representation: &Representation, datatype: &Datatype, depth: u32) -> Re
         return byte.contiguous(leaf_bytes(representation, datatype)?);
     }
     let mut constructor = datatype.constructor().clone();
-    for old in parts_of(&mut constructor) {
+    for old in constructor.types_mut() {
         *old = build(representation, old, depth + 1)?;
     }
     Datatype::construct(constructor, ContentsForm::Int)
-}
-
-/// The types of which a type was made.
-fn parts_of(constructor: &mut Constructor) -> &mut [Datatype] {
-    use Constructor::*;
-    match constructor {
-        Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => &mut [],
-        Struct { types, .. } => types,
-        Dup { old }
-        | Contiguous { old, .. }
-        | Vector { old, .. }
-        | Hvector { old, .. }
-        | Indexed { old, .. }
-        | Hindexed { old, .. }
-        | IndexedBlock { old, .. }
-        | HindexedBlock { old, .. }
-        | Subarray { old, .. }
-        | Darray { old, .. }
-        | Resized { old, .. } => std::slice::from_mut(old),
-    }
 }
 
 #[cfg(test)]
