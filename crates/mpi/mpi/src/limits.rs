@@ -1,5 +1,7 @@
 //! Limits of the MPI layer, each with its reason.
 
+use std::time::Duration;
+
 /// Deepest nesting of loops and sequences in a datatype's layout. Walking a layout recurses once
 /// per level, about a hundred bytes of stack each, and each level that repeats at least doubles the
 /// size: real programs stay below ten.
@@ -185,6 +187,13 @@ pub const UNRECEIVED_NAMED: usize = 16;
 /// Calls that an error names as the possible sender of a message: more than a few equal sends from
 /// different places help nobody.
 pub const CALLERS_NAMED: usize = 3;
+
+/// Further looks at a sender's events by an error that names the send. A sender notes a small
+/// message after the message has left.
+pub const SENDER_LOOKS: u32 = 50;
+
+/// Time between two looks at a sender's events.
+pub const SENDER_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Runs of equal elements in a message of which a digest is made, where types are checked: more
 /// would take longer than sending them, and signatures that long are repetitions.

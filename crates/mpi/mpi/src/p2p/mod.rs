@@ -17,13 +17,14 @@ pub use sendrecv::ReplaceArgs;
 use crate::comm::Comm;
 use crate::datatype::amount;
 use crate::error::{Class, Error, Result};
-use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
+use crate::limits::{CALLERS_NAMED, SENDER_LOOK_INTERVAL, SENDER_LOOKS, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, CallOrigin, Pattern, Peer, SendCompletion, Source, StartOutcome};
 use garonne_engine::fast::recv::{ANY_PEER, FastRecv};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::limits::EARLY_RTR_FROM;
 use garonne_engine::observe::events::SentMessage;
+use garonne_progress::environment::PossibleSenders;
 use garonne_progress::limits::ASYNC_RECV_MIN;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, UserMem};
@@ -419,16 +420,17 @@ impl Comm {
         let process = &self.0.process;
         let host = &process.host;
         let to = host.me();
+        let sent = SentMessage {
+            from,
+            to,
+            context: self.context_of(tag),
+            tag,
+            len,
+        };
         let found = if from == to {
             None
         } else {
-            host.possible_senders(&SentMessage {
-                from,
-                to,
-                context: self.context_of(tag),
-                tag,
-                len,
-            })
+            look_again(|| host.possible_senders(&sent))
         };
         let callers = found.map_or(Vec::new(), |found| {
             let described = found.origins.iter().take(CALLERS_NAMED);
@@ -445,4 +447,18 @@ impl Comm {
         }
         callers.join("\n  or    ")
     }
+}
+
+/// Looks for the senders of a message. A sender notes a small message after it has left, and may be
+/// interrupted between the two, so that who finds nobody looks again.
+fn look_again(mut look: impl FnMut() -> Option<PossibleSenders>) -> Option<PossibleSenders> {
+    let mut found = look();
+    for _ in 0..SENDER_LOOKS {
+        if found.as_ref().is_none_or(|found| !found.origins.is_empty()) {
+            break;
+        }
+        std::thread::sleep(SENDER_LOOK_INTERVAL);
+        found = look();
+    }
+    found
 }

@@ -606,3 +606,24 @@ fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
         });
     });
 }
+
+#[test]
+fn a_sender_that_has_not_noted_its_message_yet_is_looked_for_again() {
+    let nobody = PossibleSenders {
+        process: 7,
+        origins: Vec::new(),
+    };
+    let sender = PossibleSenders {
+        process: 7,
+        origins: vec![CallOrigin::default()],
+    };
+    let mut answers = vec![nobody.clone(), nobody.clone(), sender.clone(), nobody].into_iter();
+    assert_eq!(look_again(|| answers.next()), Some(sender));
+    // Memory that cannot be read is not looked at again.
+    let mut looks = 0;
+    let found = look_again(|| {
+        looks += 1;
+        None
+    });
+    assert_eq!((found, looks), (None, 1));
+}
