@@ -7,9 +7,14 @@ from ..runner import Case, Failure, Outcome, check
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 SEED = re.compile(r"^GARONNE_SEED=(\d+) does it again", re.M)
 FAILED = re.compile(r"^test (\S.*) \.\.\. FAILED", re.M)
+PASSED = re.compile(r"^test (\S.*) \.\.\. ok", re.M)
 # A target that a signal ended has no result line of its own; what it wrote last says why.
 ABORTED = re.compile(r"^error: test failed, to rerun pass `(.+)`\n\nCaused by:\n\s+process didn't exit successfully: .*\((signal.*)\)$", re.M)
 FATAL = re.compile(r"^fatal runtime error: .*$", re.M)
+# The targets with failures, at the end of what cargo prints; only tests of whole jobs are targets of their own.
+FAILED_TARGET = re.compile(r"^    `(-p \S+ --test \S+)`$", re.M)
+# Failures up to which they are run again: more of them have one reason, and it is no chance.
+SECOND_TRIES = 4
 # A fresh build of every dependency on two cores takes most of it, and some machines are three times slower than others.
 LIMIT_S = 2400
 
@@ -54,7 +59,7 @@ def cargo_test(context, extra, env=None, name=None):
     if not counts:
         raise Failure(f"cargo test reported no results (log: {result.log})")
     outcomes = [Outcome(name, "passed", count=passed)]
-    outcomes += [Outcome(f"rust: {test}", "failed", f"log: {result.log}") for test in FAILED.findall(result.output)]
+    outcomes += again(context, result, FAILED.findall(result.output))
     why = "; ".join(dict.fromkeys(FATAL.findall(result.output)))
     outcomes += [Outcome(f"rust: {target}", "failed", f"{signal} {why} (log: {result.log})") for target, signal in aborted]
     if failed and len(outcomes) == 1:
@@ -62,3 +67,18 @@ def cargo_test(context, extra, env=None, name=None):
     if ignored and not context.soak:
         outcomes.append(Outcome("rust: long tests", "skipped", "marked #[ignore]; ./x soak runs them", count=ignored))
     return outcomes
+
+
+def again(context, result, failed):
+    """Tests that failed. Those that start whole jobs have a second try, alone, and are told as unsteady if they pass then (see Case.second_try)."""
+    log = f"log: {result.log}"
+    passed, failed_again = set(), set()
+    if not context.soak and len(failed) <= SECOND_TRIES:
+        for target in FAILED_TARGET.findall(result.output):
+            command = ["cargo", "test", *target.split(), "--", "--exact", "--test-threads=1", *failed]
+            second = context.execute(f"rust second try {target}", command, timeout=LIMIT_S)
+            passed.update(PASSED.findall(second.output))
+            failed_again.update(FAILED.findall(second.output))
+    unsteady = passed - failed_again
+    return [Outcome(f"rust: {test}", "passed", f"failed at first: {log}") if test in unsteady else Outcome(f"rust: {test}", "failed", log)
+            for test in dict.fromkeys(failed)]
