@@ -7,6 +7,7 @@ mod sys;
 
 pub(crate) use sys::{SwitchRequest, address_of_thread, current, with_current};
 
+use crate::identity::Identity;
 use crate::keypoint::WaiterPlace;
 use crate::local::Locals;
 use crate::park_state::ParkState;
@@ -42,6 +43,8 @@ pub(crate) struct Fiber {
     pub(crate) ended: AtomicBool,
     pub(crate) joiners: WaitQueue,
     pub(crate) waiter: WaiterPlace,
+    /// What it is towards the C library; `None`: the thread of its worker.
+    identity: Option<Identity>,
     name: Mutex<Option<Box<str>>>,
     /// Addresses of the guard.
     pub(crate) guard: usize,
@@ -123,6 +126,7 @@ impl Runnable {
         name: Option<Box<str>>,
         place: usize,
         priority: Priority,
+        identity: Option<Identity>,
         body: Box<dyn FnOnce() + Send>,
     ) -> Self {
         let guard = stack.guard();
@@ -138,6 +142,7 @@ impl Runnable {
             ended: AtomicBool::new(false),
             joiners: WaitQueue::new(),
             waiter: WaiterPlace::default(),
+            identity,
             name: Mutex::new(name),
             guard,
             core: AtomicUsize::new(ANYWHERE),
@@ -150,10 +155,17 @@ impl Runnable {
 
     /// Runs the fiber on the calling thread until it leaves its stack. `None`: it has ended.
     pub(crate) fn run(self) -> Option<(Self, SwitchRequest)> {
-        let entered = crate::keypoint::enter(&self.0);
-        let request = sys::as_current(&self.0, || self.0.context.resume());
-        // Before another worker may run the fiber.
-        drop(entered);
+        let request = match &self.0.identity {
+            None => self.turn(),
+            Some(identity) => {
+                let (worker, mut request) = (crate::runtime::worker(), None);
+                identity.act_as(&mut || {
+                    crate::runtime::set_worker(worker);
+                    request = self.turn_of_identity();
+                });
+                request
+            }
+        };
         match request {
             Some(SwitchRequest::Exit) | None => {
                 self.end();
@@ -161,6 +173,18 @@ impl Runnable {
             }
             Some(request) => Some((self, request)),
         }
+    }
+
+    #[inline]
+    fn turn(&self) -> Option<SwitchRequest> {
+        let _entered = crate::keypoint::enter(&self.0);
+        sys::as_current(&self.0, || self.0.context.resume())
+    }
+
+    /// A turn with another thread pointer than before.
+    #[inline(never)]
+    fn turn_of_identity(&self) -> Option<SwitchRequest> {
+        self.turn()
     }
 
     /// Parks the fiber, which asked for it. `Some`: it was unparked meanwhile.

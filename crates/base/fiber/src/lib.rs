@@ -18,6 +18,8 @@ mod condvar;
 #[cfg(not(loom))]
 mod context;
 mod facade;
+#[cfg(not(loom))]
+mod identity;
 #[cfg_attr(loom, allow(dead_code))]
 mod idle_workers;
 #[cfg(not(loom))]
@@ -59,6 +61,8 @@ mod wait_queue;
 pub use barrier::Barrier;
 #[cfg(not(loom))]
 pub use condvar::Condvar;
+#[cfg(not(loom))]
+pub use identity::Identity;
 #[cfg(not(loom))]
 pub use keypoint::{Keypoint, set_keypoint, suspend_in_library_waits};
 #[cfg(not(loom))]

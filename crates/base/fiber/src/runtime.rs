@@ -60,9 +60,16 @@ thread_local! {
     static WORKER: Cell<(usize, usize)> = const { Cell::new((NO_SEAT, ANYWHERE)) };
 }
 
+/// Seat and core of the worker that calls this.
 #[inline(never)]
-fn worker() -> (usize, usize) {
+pub(crate) fn worker() -> (usize, usize) {
     WORKER.try_with(Cell::get).unwrap_or((NO_SEAT, ANYWHERE))
+}
+
+/// A fiber's own identity runs in this seat and on this core.
+#[inline(never)]
+pub(crate) fn set_worker(worker: (usize, usize)) {
+    let _ = WORKER.try_with(|own| own.set(worker));
 }
 
 /// Core of the worker that calls this.

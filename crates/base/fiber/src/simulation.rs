@@ -76,6 +76,7 @@ impl Simulation {
             Some("first".into()),
             crate::context::ANYWHERE,
             crate::Priority::Normal,
+            None,
             body,
         );
         scheduler.fiber_started();

@@ -3,7 +3,7 @@
 use crate::context::{self, ANYWHERE, Fiber, Runnable, STACKS};
 use crate::limits::STACK_DEFAULT;
 use crate::wait_queue::WaitHandle;
-use crate::{Place, SpawnError, local, runtime};
+use crate::{Identity, Place, SpawnError, local, runtime};
 use garonne_sync::mutex::lock;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -23,12 +23,13 @@ pub enum Priority {
 }
 
 /// Attributes of a fiber that is about to start.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Builder {
     name: Option<Box<str>>,
     stack_size: usize,
     place: Place,
     priority: Priority,
+    identity: Option<Identity>,
 }
 
 impl Default for Builder {
@@ -45,6 +46,7 @@ impl Builder {
             stack_size: STACK_DEFAULT,
             place: Place::Machine,
             priority: Priority::Normal,
+            identity: None,
         }
     }
 
@@ -69,6 +71,12 @@ impl Builder {
     /// How urgent it is.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// What it is towards the C library, in place of its worker's thread.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
         self
     }
 
@@ -104,6 +112,7 @@ impl Builder {
             self.name,
             place,
             self.priority,
+            self.identity,
             body,
         );
         let handle = FiberHandle(ready.fiber().clone());
