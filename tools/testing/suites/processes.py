@@ -2,6 +2,7 @@
 
 import os
 
+from ..jobs_on_hosts import run as run_on_hosts
 from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Failure, check
@@ -11,6 +12,10 @@ DONE = "the first world is done"
 # What the accepting and the connecting job do, and the exit codes of both; None: any failure.
 MEETINGS = [("both end well", "accept", "connect", 0, 0), ("one is killed, and the other returns the error", "accept-killed", "connect-killed", 137, 0),
             ("one is killed, and the other ends", "accept-killed", "connect-fatal", 137, None), ("one is killed after both have disconnected", "accept-gone", "connect-gone", 137, 0)]
+
+# Where the first job runs, on which of three hosts the started processes are to run, with how many each, and the mode.
+PLACES = {"all elsewhere": ([0, 0], {1: 2, 2: 2}, "placed"), "all on one": ([0, 0], {1: 4}, "placed"), "here and there": ([0, 0], {0: 2, 2: 2}, "placed"),
+          "started by two hosts": ([1, 2], {2: 2, 0: 2}, "placed"), "ended last by another host": ([2, 1], {}, "late")}
 
 
 def suite(context):
@@ -38,6 +43,8 @@ def suite(context):
             yield case(context, f"a program that is not there, through {abi.library}", [*ranks(2), converted, "missing"], [DONE])
         for name, *how in MEETINGS:
             yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: two_jobs(context, program, name, how))
+        for name, how in PLACES.items():
+            yield Case(f"processes/on other hosts: {name}", lambda how=how: on_other_hosts(context, program, *how), second_try=True)
         yield Case("processes/in jobs of two hosts", lambda: in_jobs_of_two_hosts(context, program), second_try=True)
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
@@ -73,6 +80,20 @@ def meeting(context, program, name, accepts, connects, accepted, connected, star
         expect((DONE in text) == (wanted == 0), f"{name}: the job that {role} did not end as it should", text)
     port.unlink(missing_ok=True)
     return output
+
+
+def on_other_hosts(context, program, first, then, mode):
+    """`first`: where the ranks of the first job run; `then`: how many of the started ones run where. Nothing is left when the command returns."""
+    with Hosts(3) as hosts:
+        place = lambda at: "localhost" if at == 0 else hosts.names[at]
+        where = ["--map-by", "node", "-n", len(first), "--host", ",".join(map(place, first))] if any(first) else ["-n", len(first)]
+        if then:
+            where += ["-genv", "SPAWN_HOSTS", ",".join(f"{hosts.names[at]}:{count}" for at, count in then.items())]
+        code, output = run_on_hosts(context, hosts, [*where, program, mode])
+        expect(code == 0 and DONE in output, f"exit code {code}", output)
+        for at, count in then.items():
+            expect(output.count(f"started on {hosts.names[at]} in /\n") == count, f"not {count} run on {hosts.names[at]}", output)
+        expect(then or "the started process ends last" in output, "the started process was ended", output)
 
 
 def in_jobs_of_two_hosts(context, program):

@@ -32,6 +32,8 @@ pub(super) struct JobEnd {
     suspect: Option<u32>,
     /// The first failure, while it is not known whether a host is gone that may be its cause.
     held: Option<PendingFailure>,
+    /// The first agent says that all ranks have ended.
+    finish_ordered: bool,
     /// When the time of the job has passed.
     deadline: Option<Instant>,
     /// When a signal last asked for the end.
@@ -47,6 +49,7 @@ impl JobEnd {
             begun: None,
             suspect: None,
             held: None,
+            finish_ordered: false,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
             last_signal: None,
             grace: garonne_job::settings::kill_after::of(job),
@@ -57,6 +60,16 @@ impl JobEnd {
     pub fn begin(&mut self, code: i32, stage: ShutdownStage) {
         self.deadline = None;
         self.begun = Some((code, stage));
+    }
+
+    /// Notes that the first agent says that all ranks have ended.
+    pub fn order_finish(&mut self) {
+        self.finish_ordered = true;
+    }
+
+    /// Returns whether the first agent has said so.
+    pub fn is_finish_ordered(&self) -> bool {
+        self.finish_ordered
     }
 
     /// Returns the exit code of the job; 0 before it ends.

@@ -22,6 +22,7 @@ use garonne_job::agent_messages::AgentBootstrap;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::STARTER_WORDS_MAX;
+use garonne_job::settings::ENV_SPAWN;
 use garonne_links::process_tree;
 use garonne_links::sys;
 
@@ -196,7 +197,10 @@ fn start_agent(ctx: &Context<'_>, bootstrap: &AgentBootstrap) -> Result<RemoteSt
     };
     let path = c(path.into_os_string())?;
     let argv = argv.into_iter().map(c).collect::<Result<Vec<_>>>()?;
-    let envp = std::env::vars_os().map(|(name, value)| {
+    // What this process was given as the launcher of a started job is not the agents' concern: they
+    // get it with the job. A command that had it would count as a started job itself.
+    let variables = std::env::vars_os().filter(|(name, _)| name != ENV_SPAWN);
+    let envp = variables.map(|(name, value)| {
         let mut entry = name;
         entry.push("=");
         entry.push(value);

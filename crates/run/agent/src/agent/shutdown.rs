@@ -51,7 +51,9 @@ impl Agent<'_> {
                 }
             }
             // The end of such a job brings SIGCHLD, and so this place again.
-            None if over_everywhere && spawned_jobs::any_running() => {}
+            None if (over_everywhere || self.end.is_finish_ordered())
+                && spawned_jobs::any_running() => {}
+            None if self.end.is_finish_ordered() => self.finish(now + LEFTOVER_GRACE),
             None if over_everywhere => {
                 self.ctx.command_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);

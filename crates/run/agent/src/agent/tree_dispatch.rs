@@ -10,7 +10,7 @@ use std::time::Instant;
 use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId, RankExit};
 use garonne_job::codes;
 use garonne_job::error::Result;
-use garonne_job::limits::{self, AGENT_SILENCE_MAX, FINALIZED_GRACE, LEFTOVER_GRACE};
+use garonne_job::limits::{self, AGENT_SILENCE_MAX, FINALIZED_GRACE};
 use garonne_job::node_map::listed;
 use garonne_links::process_tree;
 use garonne_tcp::agent_channel::ChannelLoss;
@@ -69,7 +69,7 @@ impl Agent<'_> {
                 patient: false,
                 code,
             } => self.terminate(code),
-            AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
+            AgentCommand::Finish => self.end.order_finish(),
             AgentCommand::StreamCredit(rank, side, bytes) => {
                 if self.ranks.is_of(rank, self.ctx.node) {
                     let stream = (kind(side), rank);
