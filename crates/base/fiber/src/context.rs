@@ -5,6 +5,7 @@
 
 mod sys;
 
+pub use sys::on_worker_stack;
 pub(crate) use sys::{SwitchRequest, address_of_thread, current, with_current};
 
 use crate::identity::Identity;
@@ -16,7 +17,7 @@ use crate::stack::{StackMemory, StackPool};
 use crate::wait_queue::WaitQueue;
 use crate::{Priority, limits};
 use garonne_sync::mutex::lock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use sys::Context;
 
@@ -38,6 +39,8 @@ pub(crate) struct Fiber {
     /// Values that keep the fiber on its core: it does not migrate while there is one.
     pub(crate) pins: AtomicU32,
     pub(crate) priority: Priority,
+    /// Number by which the guest scheduler knows it, or `NO_GUEST`.
+    pub(crate) guest_number: AtomicU64,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) locals: Mutex<Locals>,
     pub(crate) ended: AtomicBool,
@@ -137,6 +140,7 @@ impl Runnable {
             place: AtomicUsize::new(place),
             pins: AtomicU32::new(0),
             priority,
+            guest_number: AtomicU64::new(crate::guest::NO_GUEST),
             scheduler,
             locals: Mutex::new(Locals::default()),
             ended: AtomicBool::new(false),
@@ -151,6 +155,13 @@ impl Runnable {
 
     pub(crate) fn fiber(&self) -> &Arc<Fiber> {
         &self.0
+    }
+
+    /// Number by which the guest scheduler knows it.
+    #[inline]
+    pub(crate) fn guest_number(&self) -> Option<u64> {
+        let number = self.0.guest_number.load(Ordering::Relaxed);
+        (number != crate::guest::NO_GUEST).then_some(number)
     }
 
     /// Runs the fiber on the calling thread until it leaves its stack. `None`: it has ended.
@@ -197,12 +208,18 @@ impl Runnable {
         }
     }
 
+    /// Ends a fiber that never ran: its function is dropped without being called.
+    pub(crate) fn discard(self) {
+        self.0.context.drop_function();
+        self.end();
+    }
+
     /// The fiber has ended: its stack serves the next, and whoever joins it goes on.
     fn end(self) {
         if let Some(stack) = self.0.context.take_stack() {
             STACKS.give_back(stack);
         }
-        self.0.scheduler.fiber_ended();
+        self.0.scheduler.fiber_ended(self.guest_number());
         self.0.joiners.close(&self.0.ended);
     }
 }

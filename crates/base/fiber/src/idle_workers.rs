@@ -94,9 +94,20 @@ impl IdleWorkers {
         }
     }
 
+    /// Wakes all workers.
+    pub(crate) fn wake_all(&self) {
+        if self.asleep.load(Ordering::SeqCst) != 0 {
+            while self.wake_among(0..self.words.len()) {}
+        }
+    }
+
     /// Wakes one of these workers, whoever searches: for a fiber that only they may run. The
     /// sleeper counts as a searcher before it can go on, so that the count never falls too low.
     pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) -> bool {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         self.searching.fetch_add(1, Ordering::SeqCst);
         let Some(seat) = seats.find(|seat| self.claim(*seat)) else {
             self.searching.fetch_sub(1, Ordering::SeqCst);

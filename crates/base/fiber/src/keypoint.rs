@@ -65,7 +65,7 @@ impl Waiter for FiberWaiter {
         let Some(fiber) = self.fiber.upgrade() else {
             return false;
         };
-        if !fiber.scheduler.queues.has_any() {
+        if !fiber.scheduler.has_any() {
             return false;
         }
         fiber.yield_now();

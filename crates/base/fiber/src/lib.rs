@@ -14,10 +14,14 @@ mod barrier;
 #[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
+mod completion;
+#[cfg(not(loom))]
 mod condvar;
 #[cfg(not(loom))]
 mod context;
 mod facade;
+#[cfg(not(loom))]
+mod guest;
 #[cfg(not(loom))]
 mod identity;
 #[cfg_attr(loom, allow(dead_code))]
@@ -60,7 +64,13 @@ mod wait_queue;
 #[cfg(not(loom))]
 pub use barrier::Barrier;
 #[cfg(not(loom))]
+pub use completion::Completion;
+#[cfg(not(loom))]
 pub use condvar::Condvar;
+#[cfg(not(loom))]
+pub use context::on_worker_stack;
+#[cfg(not(loom))]
+pub use guest::{GuestHost, GuestScheduler, ReadyFiber, guest, guest_number};
 #[cfg(not(loom))]
 pub use identity::Identity;
 #[cfg(not(loom))]

@@ -29,6 +29,13 @@ pub const TURNS_PER_WIDE_LOOK: u32 = 64;
 /// Rounds over all run queues before a worker without work sleeps: about what a wake-up costs.
 pub const SEARCH_ROUNDS: u32 = 200;
 
+/// Rounds of a search of which one asks the guest scheduler.
+pub const GUEST_ROUNDS: u32 = 20;
+
+/// Rounds for each worker of a simulation in which a guest gives nobody what it holds, before it
+/// counts as holding nothing.
+pub const ROUNDS_IN_VAIN: u64 = 64;
+
 /// Threads that carry fibers at once, stuck ones included: beyond it a stuck worker is not
 /// replaced.
 pub const WORKER_THREADS_MAX: usize = 512;

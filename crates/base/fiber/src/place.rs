@@ -49,6 +49,11 @@ impl Display for Place {
 }
 
 impl Place {
+    /// The area of a tree, by number; `None`: it has none, or it is the machine.
+    pub fn area(&self, tree: &Tree) -> Option<usize> {
+        self.on(tree).filter(|area| *area != ANYWHERE)
+    }
+
     /// The area of the tree.
     pub(crate) fn on(&self, tree: &Tree) -> Option<usize> {
         match self {

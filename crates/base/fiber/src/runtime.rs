@@ -8,7 +8,9 @@
 use crate::SpawnError;
 use crate::clock::Clock;
 use crate::context::{self, ANYWHERE, Runnable};
-use crate::limits::{MONITOR_TICK, SEARCH_ROUNDS, TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX};
+use crate::limits::{
+    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX,
+};
 use crate::scheduler::Scheduler;
 use garonne_sync::mutex::lock;
 use garonne_topology::{CpuSet, Tree};
@@ -108,9 +110,9 @@ fn runtime() -> &'static Runtime {
                 switches: AtomicU64::new(0),
             })
             .collect();
-        let cores = seats.iter().map(|seat| seat.core).collect();
+        let workers = seats.iter().map(|seat| (seat.cpu, seat.core)).collect();
         Runtime {
-            scheduler: Arc::new(Scheduler::new(tree, cores, Clock::Real(Instant::now()))),
+            scheduler: Arc::new(Scheduler::new(tree, workers, Clock::Real(Instant::now()))),
             seats,
             spares: Mutex::default(),
             seat_freed: Condvar::new(),
@@ -216,7 +218,7 @@ impl Runtime {
             let ready = match next.take() {
                 Some(ready) => ready,
                 None => match scheduler
-                    .next(own.core, wide)
+                    .next(seat, wide)
                     .or_else(|| self.search(seat, number))
                 {
                     Some(ready) => ready,
@@ -225,7 +227,7 @@ impl Runtime {
             };
             own.switches
                 .store(own.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            next = scheduler.run(own.core, ready);
+            next = scheduler.run(seat, ready);
             crate::keypoint::switched();
         }
     }
@@ -242,35 +244,35 @@ impl Runtime {
         );
         searches.ok()?;
         scheduler.idle.start_search();
-        let found = self.search_rounds(own).or_else(|| {
+        let found = self.search_rounds(seat).or_else(|| {
             scheduler.idle.announce_sleep(seat);
-            match scheduler.next(own.core, true) {
+            match scheduler.next(seat, true) {
                 Some(found) => {
                     scheduler.idle.cancel_sleep(seat);
                     Some(found)
                 }
                 None => {
                     scheduler.idle.sleep(seat);
-                    scheduler.next(own.core, true)
+                    scheduler.next(seat, true)
                 }
             }
         });
         own.holder.store(number << 1 | RUNNING, Ordering::Release);
-        if scheduler.idle.end_search() && found.is_some() && scheduler.queues.has_any() {
+        if scheduler.idle.end_search() && found.is_some() && scheduler.has_any() {
             scheduler.idle.wake_one(0..self.seats.len());
         }
         found
     }
 
-    fn search_rounds(&self, own: &Seat) -> Option<Runnable> {
-        let mut found = self.scheduler.next(own.core, true);
+    fn search_rounds(&self, seat: usize) -> Option<Runnable> {
+        let mut found = self.scheduler.next(seat, true);
         // Where there is one worker nobody else would queue anything while it searches.
         let rounds = if self.seats.len() > 1 {
             SEARCH_ROUNDS
         } else {
             1
         };
-        for _ in 1..rounds {
+        for round in 1..rounds {
             if found.is_some() {
                 break;
             }
@@ -278,8 +280,10 @@ impl Runtime {
                 std::thread::yield_now();
             }
             (0..16).for_each(|_| std::hint::spin_loop());
-            if self.scheduler.queues.has_any() {
-                found = self.scheduler.next(own.core, true);
+            // What a guest holds may not be for this worker: it is asked now and then.
+            let asks_guest = || round % GUEST_ROUNDS == 0 && self.scheduler.guest_has_ready();
+            if self.scheduler.queues.has_any() || asks_guest() {
+                found = self.scheduler.next(seat, true);
             }
         }
         found
@@ -293,7 +297,8 @@ impl Runtime {
                 .timers
                 .sleep(|| self.scheduler.now(), MONITOR_TICK);
             self.scheduler.timers.expire(self.scheduler.now());
-            let has_work = self.scheduler.queues.has_any();
+            self.scheduler.tick();
+            let has_work = self.scheduler.has_any();
             for (seat, (switches, ticks)) in self.seats.iter().zip(&mut seen) {
                 let now = seat.switches.load(Ordering::Relaxed);
                 let is_same =
@@ -309,6 +314,10 @@ impl Runtime {
                     }
                 }
                 self.scheduler.idle.wake_one(0..self.seats.len());
+            }
+            if self.scheduler.guest_has_ready() {
+                // A tick may have made anything ready anywhere.
+                self.scheduler.idle.wake_all();
             }
             if self.scheduler.alive() == 0 {
                 self.scheduler.timers.set_ticks(false);

@@ -6,11 +6,13 @@
 use crate::Priority;
 use crate::clock::Clock;
 use crate::context::{ANYWHERE, Runnable, SwitchRequest};
+use crate::guest::{GuestScheduler, ReadyFiber};
 use crate::idle_workers::IdleWorkers;
 use crate::run_queues::RunQueues;
 use crate::timers::Timers;
 use garonne_topology::Tree;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -18,21 +20,32 @@ pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     /// Core of each worker's seat.
     pub(crate) cores: Box<[usize]>,
+    /// CPU of each worker's seat.
+    pub(crate) cpus: Box<[u32]>,
     pub(crate) queues: RunQueues<Runnable>,
     pub(crate) idle: IdleWorkers,
     pub(crate) timers: Timers,
+    /// Places fibers that are in bubbles.
+    pub(crate) guest: OnceLock<Arc<dyn GuestScheduler>>,
+    /// Whether a worker asks the guest first when it next asks both.
+    guest_turns: Box<[AtomicBool]>,
     clock: Clock,
     alive: AtomicUsize,
 }
 
 impl Scheduler {
-    pub(crate) fn new(tree: Tree, cores: Vec<usize>, clock: Clock) -> Self {
+    /// A scheduler of workers that have these CPUs and cores.
+    pub(crate) fn new(tree: Tree, workers: Vec<(u32, usize)>, clock: Clock) -> Self {
+        let (cpus, cores): (Vec<u32>, Vec<usize>) = workers.into_iter().unzip();
         Self {
             queues: RunQueues::new(&tree),
             idle: IdleWorkers::new(cores.len()),
             timers: Timers::default(),
             alive: AtomicUsize::new(0),
+            guest: OnceLock::new(),
+            guest_turns: cores.iter().map(|_| AtomicBool::new(true)).collect(),
             cores: cores.into(),
+            cpus: cpus.into(),
             tree,
             clock,
         }
@@ -59,13 +72,25 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn fiber_ended(&self) {
+    pub(crate) fn fiber_ended(&self, guest_number: Option<u64>) {
+        if let (Some(number), Some(guest)) = (guest_number, self.guest.get()) {
+            guest.ended(number);
+        }
         self.alive.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Queues a fiber that is ready: at the core that ran it last, at the caller's core if none has
     /// yet, or at its place. Wakes a worker that may run it.
     pub(crate) fn queue(&self, ready: Runnable) {
+        if let (Some(number), Some(guest)) = (ready.guest_number(), self.guest.get()) {
+            if ready.fiber().pins.load(Ordering::Relaxed) == 0 {
+                let area = guest.ready(ReadyFiber(ready));
+                self.wake_for(area);
+                return;
+            }
+            // A pinned fiber is its core's, whatever the guest would do with it.
+            guest.blocks(number);
+        }
         let fiber = ready.fiber();
         let (place, last) = (
             fiber.place.load(Ordering::Relaxed),
@@ -93,34 +118,80 @@ impl Scheduler {
 
     fn push(&self, area: usize, place: usize, pinned: bool, priority: Priority, ready: Runnable) {
         self.queues.push(area, priority, ready);
-        let seats = self.cores.iter().enumerate();
-        if pinned || place != ANYWHERE {
-            let place = if pinned { area } else { place };
+        let place = if pinned { area } else { place };
+        self.wake_for((place != ANYWHERE).then_some(place));
+    }
+
+    /// Wakes a worker of this area if one sleeps; otherwise, or for `None`, any worker.
+    pub(crate) fn wake_for(&self, area: Option<usize>) {
+        if let Some(area) = area {
+            let seats = self.cores.iter().enumerate();
             let inside =
-                seats.filter(|(_, core)| self.tree.path(**core).any(|outer| outer == place));
-            if !self.idle.wake_among(inside.map(|(seat, _)| seat)) {
-                // Others may have taken this look for a searcher.
-                self.idle.wake_one(0..self.cores.len());
+                seats.filter(|(_, core)| self.tree.path(**core).any(|outer| outer == area));
+            if self.idle.wake_among(inside.map(|(seat, _)| seat)) {
+                return;
             }
-        } else {
-            self.idle.wake_one(seats.map(|(seat, _)| seat));
+            // Others may have taken this look for a searcher.
+        }
+        self.idle.wake_one(0..self.cores.len());
+    }
+
+    /// Tells whether any fiber is ready.
+    pub(crate) fn has_any(&self) -> bool {
+        self.queues.has_any() || self.guest_has_ready()
+    }
+
+    #[inline]
+    pub(crate) fn guest_has_ready(&self) -> bool {
+        self.guest.get().is_some_and(|guest| guest.has_ready())
+    }
+
+    /// Some time has passed.
+    pub(crate) fn tick(&self) {
+        if let Some(guest) = self.guest.get() {
+            guest.tick();
         }
     }
 
-    /// Takes the next fiber for a worker of this core.
-    pub(crate) fn next(&self, core: usize, wide: bool) -> Option<Runnable> {
-        let next = self
-            .queues
-            .pop(core, wide, |ready| ready.fiber().may_run_on(core))?;
+    /// Takes the next fiber for a worker. The guest goes first every other time.
+    pub(crate) fn next(&self, worker: usize, wide: bool) -> Option<Runnable> {
+        let core = self.cores[worker];
+        let pop = || {
+            let may_run = |ready: &Runnable| ready.fiber().may_run_on(core);
+            self.queues.pop(core, wide, may_run)
+        };
+        let next = match self.guest.get().filter(|guest| guest.has_ready()) {
+            None => pop(),
+            Some(guest) => {
+                let from_guest = || guest.next(worker).map(|ready| ready.0);
+                let turn = &self.guest_turns[worker];
+                let is_first = turn.load(Ordering::Relaxed);
+                turn.store(!is_first, Ordering::Relaxed);
+                if is_first {
+                    from_guest().or_else(pop)
+                } else {
+                    pop().or_else(from_guest)
+                }
+            }
+        }?;
         next.fiber().core.store(core, Ordering::Relaxed);
         Some(next)
     }
 
-    /// Runs a fiber on a worker of this core. Returns the fiber that the worker runs next, where
+    /// Runs a fiber on a worker. Returns the fiber that the worker runs next, where
     /// that is plain.
     #[inline]
-    pub(crate) fn run(&self, core: usize, ready: Runnable) -> Option<Runnable> {
+    pub(crate) fn run(&self, worker: usize, ready: Runnable) -> Option<Runnable> {
+        let core = self.cores[worker];
         match ready.run()? {
+            (ready, SwitchRequest::Yield) if ready.guest_number().is_some() => {
+                self.queue(ready);
+                None
+            }
+            (ready, SwitchRequest::Yield) if self.guest_has_ready() => {
+                self.queue(ready);
+                None
+            }
             (ready, SwitchRequest::Yield) if !ready.fiber().may_run_on(core) => {
                 self.queue(ready);
                 None
@@ -130,7 +201,17 @@ impl Scheduler {
                 let next = self.queues.rotate(core, priority, ready);
                 self.check_place(core, next)
             }
-            (ready, _) => ready.settle(),
+            (ready, _) => match (ready.guest_number(), self.guest.get()) {
+                (Some(number), Some(guest)) => {
+                    // Before somebody may wake it.
+                    guest.blocks(number);
+                    if let Some(ready) = ready.settle() {
+                        self.queue(ready);
+                    }
+                    None
+                }
+                _ => ready.settle(),
+            },
         }
     }
 

@@ -6,7 +6,8 @@
 //! is none, fibers that are left wait for ever, which is an outcome.
 
 use crate::clock::Clock;
-use crate::context::{Runnable, SwitchRequest};
+use crate::context::Runnable;
+use crate::limits::ROUNDS_IN_VAIN;
 use crate::runtime;
 use crate::scheduler::Scheduler;
 use garonne_topology::Tree;
@@ -36,10 +37,11 @@ pub struct Simulation {
 impl Simulation {
     /// One worker per core of `machine`.
     pub fn new(machine: Tree, seed: u64) -> Self {
-        let cores = (0..machine.cores()).collect();
+        let cpu = |core: usize| machine.areas()[core].cpus.first().unwrap_or(0);
+        let workers = (0..machine.cores()).map(|core| (cpu(core), core)).collect();
         let clock = Clock::Virtual(Default::default());
         Self {
-            scheduler: Arc::new(Scheduler::new(machine, cores, clock)),
+            scheduler: Arc::new(Scheduler::new(machine, workers, clock)),
             seed,
         }
     }
@@ -83,19 +85,34 @@ impl Simulation {
         scheduler.queue(first);
         let cores = scheduler.cores.len() as u64;
         // What a worker took and did not run yet: others may run meanwhile.
+        let mut taken: Vec<Option<Runnable>> = scheduler.cores.iter().map(|_| None).collect();
+        let mut rounds_in_vain = 0;
         loop {
             let core = (random.next() % cores.max(1)) as usize;
             let wide = random.next().is_multiple_of(8);
             runtime::set_simulated_core(core);
-            if let Some(ready) = scheduler.next(core, wide) {
+            if wide && let Some(ready) = taken[core].take() {
+                scheduler.queue(ready);
+            }
+            let ready = taken[core].take().or_else(|| scheduler.next(core, wide));
+            if let Some(ready) = ready {
                 outcome.switches += 1;
                 outcome.digest = mix(outcome.digest ^ core as u64, outcome.switches);
-                self.step(core, ready, &mut random);
+                taken[core] = scheduler.run(core, ready);
+                self.pass_time(&mut random);
+                rounds_in_vain = 0;
                 continue;
             }
-            if scheduler.queues.has_any() {
+            if taken.iter().any(Option::is_some) || scheduler.queues.has_any() {
                 continue;
             }
+            rounds_in_vain += 1;
+            if scheduler.guest_has_ready() && rounds_in_vain < ROUNDS_IN_VAIN * cores {
+                // The guest may wait for time to pass.
+                scheduler.tick();
+                continue;
+            }
+            rounds_in_vain = 0;
             match scheduler.timers.first() {
                 Some(time) => {
                     scheduler.advance_clock(time);
@@ -110,19 +127,12 @@ impl Simulation {
         outcome
     }
 
-    /// One turn of a fiber. The clock moves a little, so that waits end at any moment.
-    fn step(&self, core: usize, ready: Runnable, random: &mut SplitMix) {
+    /// The clock moves a little after each turn of a fiber, so that waits end at any moment.
+    fn pass_time(&self, random: &mut SplitMix) {
         let scheduler = &self.scheduler;
-        match ready.run() {
-            Some((ready, SwitchRequest::Yield)) => scheduler.queue(ready),
-            Some((ready, _)) => {
-                if let Some(ready) = ready.settle() {
-                    scheduler.queue(ready);
-                }
-            }
-            None => {}
+        if scheduler.guest.get().is_some() && random.next().is_multiple_of(16) {
+            scheduler.tick();
         }
-        let _ = core;
         scheduler.advance_clock(scheduler.now() + random.next() % 1000);
         scheduler.timers.expire(scheduler.now());
     }

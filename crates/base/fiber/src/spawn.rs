@@ -1,6 +1,7 @@
 //! Starting fibers, waiting for their ends, and what a fiber does with itself.
 
 use crate::context::{self, ANYWHERE, Fiber, Runnable, STACKS};
+use crate::guest::ReadyFiber;
 use crate::limits::STACK_DEFAULT;
 use crate::wait_queue::WaitHandle;
 use crate::{Identity, Place, SpawnError, local, runtime};
@@ -86,17 +87,40 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        let (ready, handle) = self.prepare_with_result(body)?;
+        ready.start();
+        Ok(handle)
+    }
+
+    /// Makes a fiber that runs `body`, and that the caller starts, or gives to a guest scheduler.
+    pub fn prepare_with_result<T, F>(
+        self,
+        body: F,
+    ) -> Result<(ReadyFiber, JoinHandle<T>), SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
-        let fiber = self.start(move || {
+        let ready = self.prepare(move || {
             // A panic is the joiner's to see.
             *lock(&slot) = Some(catch_unwind(AssertUnwindSafe(body)));
         })?;
-        Ok(JoinHandle { fiber, result })
+        let fiber = ready.handle();
+        Ok((ready, JoinHandle { fiber, result }))
     }
 
     /// Starts a fiber whose end alone is of interest. A panic in `body` ends it, and is lost.
     pub fn start(self, body: impl FnOnce() + Send + 'static) -> Result<FiberHandle, SpawnError> {
+        let ready = self.prepare(body)?;
+        let handle = ready.handle();
+        ready.start();
+        Ok(handle)
+    }
+
+    /// Makes a fiber as [`Builder::start`] does, which the caller starts later.
+    pub fn prepare(self, body: impl FnOnce() + Send + 'static) -> Result<ReadyFiber, SpawnError> {
         let scheduler = runtime::scheduler();
         runtime::ready(&scheduler)?;
         let place = self.place.on(&scheduler.tree);
@@ -115,16 +139,14 @@ impl Builder {
             self.identity,
             body,
         );
-        let handle = FiberHandle(ready.fiber().clone());
         scheduler.fiber_started();
-        scheduler.queue(ready);
-        Ok(handle)
+        Ok(ReadyFiber(ready))
     }
 }
 
 /// A fiber, for whoever waits for its end or asks about it.
 #[derive(Clone, Debug)]
-pub struct FiberHandle(Arc<Fiber>);
+pub struct FiberHandle(pub(crate) Arc<Fiber>);
 
 impl FiberHandle {
     /// Waits for the fiber's end.

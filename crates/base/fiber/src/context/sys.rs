@@ -76,6 +76,16 @@ impl Context {
         exchange_errno(Some(error_number));
     }
 
+    /// Drops the start function of a fiber that never ran. Called through the fiber's `Runnable`
+    /// only.
+    pub(super) fn drop_function(&self) {
+        // SAFETY: the caller has the fiber's only `Runnable`, so nobody else is here.
+        let coroutine = unsafe { &mut *self.coroutine.get() };
+        if let Some(coroutine) = coroutine.as_mut().filter(|coroutine| !coroutine.started()) {
+            coroutine.force_unwind();
+        }
+    }
+
     /// Takes the stack of a fiber that has ended. Called through the fiber's `Runnable` only.
     pub(super) fn take_stack(&self) -> Option<StackMemory> {
         // SAFETY: the caller has the fiber's only `Runnable`, so nobody else is here.
@@ -161,6 +171,31 @@ pub(crate) fn current() -> Option<Arc<Fiber>> {
         Arc::increment_strong_count(fiber);
         Some(Arc::from_raw(fiber))
     }
+}
+
+/// Calls `body` on the stack of the worker that runs the calling fiber, which may be larger than
+/// the fiber's. On a thread that runs no fiber it only calls it.
+///
+/// `body` must not suspend the fiber: with its worker's stack occupied it could not come back. So
+/// waits of this crate inside it panic.
+pub fn on_worker_stack<R>(body: impl FnOnce() -> R + Send) -> R {
+    let Some(fiber) = current() else {
+        return body();
+    };
+    let yielder = fiber.context.yielder.replace(std::ptr::null());
+    if yielder.is_null() {
+        return body();
+    }
+    struct Restore<'a>(&'a Context, *const Yielder<(), SwitchRequest>);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            self.0.yielder.set(self.1);
+        }
+    }
+    let _restore = Restore(&fiber.context, yielder);
+    // SAFETY: the yielder lives as long as the coroutine's function, which calls this. While the
+    // word is null the fiber does not suspend itself, so the worker's stack stays as it is.
+    unsafe { (*yielder).on_parent_stack(body) }
 }
 
 /// Calls `body` with the fiber that calls this, without counting a reference.
