@@ -6,8 +6,10 @@
 //! conventions. So a module is refused unless compiler, crates and their sources are alike
 //! (`garonne_plugin`).
 //!
-//! What a module answers is checked by the framework as any scheduler's moves are.
+//! A module's panics are caught inside it: its standard library is not that of the process. What a
+//! module answers is checked by the framework as any scheduler's moves are.
 
+mod guarded;
 mod sys;
 
 use std::path::Path;
@@ -17,6 +19,8 @@ use garonne_plugin::{Checksum, Identity, LoadError, load};
 
 #[doc(hidden)]
 pub use garonne_plugin::ModuleHeader;
+#[doc(hidden)]
+pub use guarded::guarded;
 
 /// Identity of the interface of schedulers' modules in this build. Modules carry it.
 pub const IDENTITY: Identity = Identity::new(

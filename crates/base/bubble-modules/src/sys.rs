@@ -14,7 +14,7 @@ macro_rules! bubble_scheduler_module {
         // SAFETY: no other symbol of a program has this name, and loaders read it by this type.
         #[unsafe(export_name = "garonne_bubble_scheduler_module")]
         pub static BUBBLE_SCHEDULER_MODULE: $crate::ModuleHeader<$crate::CreateScheduler> =
-            $crate::ModuleHeader::new(&$crate::IDENTITY, $create);
+            $crate::ModuleHeader::new(&$crate::IDENTITY, || $crate::guarded($create));
     };
 }
 

@@ -104,6 +104,14 @@ pub struct Bubble {
     pub state: BubbleState,
     /// Bubbles and threads directly in it.
     pub children: Vec<Entity>,
+    /// How many of the children have not ended.
+    pub(crate) live: usize,
+    /// How many of the children were released.
+    pub(crate) released: usize,
+    /// Ended threads in it whose numbers others have now.
+    pub(crate) forgotten: usize,
+    /// Whether its number goes to another one when it leaves the bubble around it.
+    pub(crate) is_released: bool,
 }
 
 /// A thread.
@@ -119,4 +127,6 @@ pub struct Thread {
     pub home: PlaceId,
     /// The processor that ran it last.
     pub last: Option<ProcessorId>,
+    /// Whether its number goes to another one when it leaves the bubble around it.
+    pub(crate) is_released: bool,
 }

@@ -1,13 +1,18 @@
 //! The framework: owns the view, asks the scheduler, checks moves and carries them out.
 
+mod moves;
+mod numbers;
+
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::bubble::{Access, Attributes, Bubble, BubbleId, Entity, Memory, MemoryId};
 use crate::bubble::{Thread, ThreadId};
-use crate::limits::{FOLLOWING_EVENTS, IDLE_ROUNDS, MOVES_LEAST, MOVES_PER_ENTITY};
+use crate::limits::{FOLLOWING_EVENTS, IDLE_ROUNDS};
 use crate::machine::{Machine, PlaceId, ProcessorId};
 use crate::record::{Position, Record};
-use crate::scheduler::{BubbleScheduler, Event, Move, MoveError};
+use crate::scheduler::{BubbleScheduler, Event, Move, MoveError, panic_text};
+use crate::schedulers::FlatScheduler;
 use crate::view::{BubbleState, ThreadState, View};
 
 /// Reason why a call of a framework's owner was refused.
@@ -40,6 +45,9 @@ pub enum FrameworkError {
     /// The thread is not blocked.
     #[error("thread {} is not blocked", .0.0)]
     NotBlocked(ThreadId),
+    /// The bubble or thread has not ended.
+    #[error("{0:?} has not ended")]
+    NotEnded(Entity),
     /// The area of a bubble or thread goes beyond that of the bubble around it.
     #[error("place {} is not within the area of the bubble around it", .0.0)]
     BeyondParent(PlaceId),
@@ -72,6 +80,20 @@ pub struct Framework {
     to_preempt: Vec<ProcessorId>,
     counts: Counts,
     last_refusal: Option<(Move, MoveError)>,
+    last_fault: Option<SchedulerFault>,
+    /// Numbers of bubbles and threads that were released.
+    free_bubbles: Vec<BubbleId>,
+    free_threads: Vec<ThreadId>,
+}
+
+/// A scheduler panicked, and `flat` took its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bubble scheduler {scheduler} failed, flat goes on: {what}")]
+pub struct SchedulerFault {
+    /// Name of the scheduler.
+    pub scheduler: String,
+    /// Text of the panic.
+    pub what: String,
 }
 
 impl Framework {
@@ -86,6 +108,9 @@ impl Framework {
             to_preempt: Vec::new(),
             counts: Counts::default(),
             last_refusal: None,
+            last_fault: None,
+            free_bubbles: Vec::new(),
+            free_threads: Vec::new(),
         }
     }
 
@@ -109,6 +134,11 @@ impl Framework {
         self.last_refusal
     }
 
+    /// The last failure of a scheduler.
+    pub fn last_fault(&self) -> Option<&SchedulerFault> {
+        self.last_fault.as_ref()
+    }
+
     /// Sets the time that records have from now on.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
@@ -130,13 +160,9 @@ impl Framework {
     /// Puts another scheduler in force, which is told of all closed bubbles that are in queues.
     pub fn swap(&mut self, scheduler: Box<dyn BubbleScheduler>) -> Box<dyn BubbleScheduler> {
         let before = std::mem::replace(&mut self.scheduler, scheduler);
-        let queued: Vec<Event> = self
-            .view
-            .bubbles()
-            .filter(|(_, bubble)| matches!(bubble.state, BubbleState::Queued(_)))
-            .map(|(bubble, _)| Event::BubbleReady(bubble))
-            .collect();
-        queued.into_iter().for_each(|event| self.tell(event));
+        self.queued_bubbles()
+            .into_iter()
+            .for_each(|event| self.tell(event));
         before
     }
 
@@ -209,13 +235,26 @@ impl Framework {
         attributes: Attributes,
     ) -> Result<BubbleId, FrameworkError> {
         self.check_new(parent, &attributes)?;
-        let bubble = BubbleId(self.view.bubbles.len() as u32);
-        self.view.bubbles.push(Bubble {
+        let fresh = Bubble {
             parent,
             attributes,
             state: BubbleState::New,
             children: Vec::new(),
-        });
+            live: 0,
+            released: 0,
+            forgotten: 0,
+            is_released: false,
+        };
+        let bubble = match self.free_bubbles.pop() {
+            Some(free) => {
+                self.view.bubbles[free.0 as usize] = fresh;
+                free
+            }
+            None => {
+                self.view.bubbles.push(fresh);
+                BubbleId(self.view.bubbles.len() as u32 - 1)
+            }
+        };
         self.enter(parent, Entity::Bubble(bubble));
         Ok(bubble)
     }
@@ -231,14 +270,24 @@ impl Framework {
         attributes: Attributes,
     ) -> Result<ThreadId, FrameworkError> {
         self.check_new(parent, &attributes)?;
-        let thread = ThreadId(self.view.threads.len() as u32);
-        self.view.threads.push(Thread {
+        let fresh = Thread {
             parent,
             attributes,
             state: ThreadState::Held,
             home: self.view.machine.root(),
             last: None,
-        });
+            is_released: false,
+        };
+        let thread = match self.free_threads.pop() {
+            Some(free) => {
+                self.view.threads[free.0 as usize] = fresh;
+                free
+            }
+            None => {
+                self.view.threads.push(fresh);
+                ThreadId(self.view.threads.len() as u32 - 1)
+            }
+        };
         self.enter(parent, Entity::Thread(thread));
         Ok(thread)
     }
@@ -355,20 +404,78 @@ impl Framework {
     /// The processor runs nothing.
     pub fn end(&mut self, processor: ProcessorId) -> Result<ThreadId, FrameworkError> {
         let thread = self.stop(processor)?;
+        self.thread_ended(thread);
+        Ok(thread)
+    }
+
+    /// A blocked thread ends without having run again.
+    ///
+    /// # Errors
+    /// There is no such thread, or it is not blocked.
+    pub fn end_blocked(&mut self, thread: ThreadId) -> Result<(), FrameworkError> {
+        let found = self.view.thread(thread);
+        let found = found.ok_or(FrameworkError::NoEntity(Entity::Thread(thread)))?;
+        if found.state != ThreadState::Blocked {
+            return Err(FrameworkError::NotBlocked(thread));
+        }
+        self.thread_ended(thread);
+        Ok(())
+    }
+
+    fn thread_ended(&mut self, thread: ThreadId) {
         self.set_thread(thread, ThreadState::Ended);
         self.view.threads[thread.0 as usize].attributes.work_left = 0;
         let around: Vec<BubbleId> = self.view.around(Entity::Thread(thread)).collect();
-        for bubble in around {
-            let children = self.view.children(bubble);
-            if !children.iter().all(|child| self.view.has_ended(*child)) {
+        self.less_in(&around);
+        self.tell_following();
+    }
+
+    /// The first of these bubbles has one thing less in it, and so have those around a bubble that
+    /// ends by that.
+    fn less_in(&mut self, bubbles: &[BubbleId]) {
+        for bubble in bubbles {
+            let found = &mut self.view.bubbles[bubble.0 as usize];
+            found.live -= 1;
+            if found.live > 0 {
                 break;
             }
-            self.take_out(Entity::Bubble(bubble));
-            self.set_bubble(bubble, BubbleState::Ended);
-            self.following.push_back(Event::Ended(bubble));
+            self.take_out(Entity::Bubble(*bubble));
+            self.set_bubble(*bubble, BubbleState::Ended);
+            self.following.push_back(Event::Ended(*bubble));
         }
+    }
+
+    /// Keeps a bubble from ending, as if a thread more were in it, until
+    /// [`let_end`](Self::let_end).
+    ///
+    /// # Errors
+    /// There is none, or it has ended.
+    pub fn keep_open(&mut self, bubble: BubbleId) -> Result<(), FrameworkError> {
+        let entity = Entity::Bubble(bubble);
+        self.attributes(entity)?;
+        if self.view.has_ended(entity) {
+            return Err(FrameworkError::Ended(entity));
+        }
+        self.view.bubbles[bubble.0 as usize].live += 1;
+        Ok(())
+    }
+
+    /// Takes one call of [`keep_open`](Self::keep_open) back. A bubble ends if nothing is in it.
+    ///
+    /// # Errors
+    /// There is none, or it has ended.
+    pub fn let_end(&mut self, bubble: BubbleId) -> Result<(), FrameworkError> {
+        let entity = Entity::Bubble(bubble);
+        self.attributes(entity)?;
+        if self.view.has_ended(entity) {
+            return Err(FrameworkError::Ended(entity));
+        }
+        let around: Vec<BubbleId> = std::iter::once(bubble)
+            .chain(self.view.around(entity))
+            .collect();
+        self.less_in(&around);
         self.tell_following();
-        Ok(thread)
+        Ok(())
     }
 
     /// Says that some time has passed.
@@ -440,7 +547,9 @@ impl Framework {
         let Some(parent) = parent else {
             return;
         };
-        self.view.bubbles[parent.0 as usize].children.push(entity);
+        let around = &mut self.view.bubbles[parent.0 as usize];
+        around.children.push(entity);
+        around.live += 1;
         if let (BubbleState::Burst(place), Entity::Thread(_)) = (self.state(parent), entity) {
             self.put(entity, self.place_within(entity, place));
             self.tell_following();
@@ -609,133 +718,41 @@ impl Framework {
                 return;
             }
             left -= 1;
-            let moves = self.scheduler.decide(event, &self.view);
+            let moves = self.ask(event);
             self.carry_out(&moves);
         }
     }
 
-    fn carry_out(&mut self, moves: &[Move]) {
-        let most =
-            MOVES_LEAST + MOVES_PER_ENTITY * (self.view.bubbles.len() + self.view.threads.len());
-        for (index, wanted) in moves.iter().enumerate() {
-            let done = match index < most {
-                true => self.check(*wanted).map(|()| self.apply(*wanted)),
-                false => Err(MoveError::TooMany(most)),
-            };
-            match done {
-                Ok(()) => self.counts.moves += 1,
-                Err(why) => {
-                    self.counts.refused += 1;
-                    self.last_refusal = Some((*wanted, why));
-                }
-            }
-        }
-    }
-
-    /// Returns why a move cannot be carried out.
-    fn check(&self, wanted: Move) -> Result<(), MoveError> {
-        let (entity, place) = match wanted {
-            Move::Queue { entity, place } => (entity, place),
-            Move::Burst { bubble, place } | Move::Regenerate { bubble, place } => {
-                (Entity::Bubble(bubble), place)
-            }
+    /// The scheduler's answer. One that panics is replaced by `flat`, which answers nothing yet.
+    fn ask(&mut self, event: Event) -> Vec<Move> {
+        let (scheduler, view) = (&mut self.scheduler, &self.view);
+        let answer = catch_unwind(AssertUnwindSafe(|| scheduler.decide(event, view)));
+        let what = match answer {
+            Ok(moves) => match self.scheduler.fault() {
+                None => return moves,
+                Some(what) => what,
+            },
+            Err(panic) => panic_text(panic),
         };
-        if self.view.machine.place(place).is_none() {
-            return Err(MoveError::NoPlace(place));
+        let broken = std::mem::replace(&mut self.scheduler, Box::new(FlatScheduler));
+        self.last_fault = Some(SchedulerFault {
+            scheduler: broken.name().to_owned(),
+            what,
+        });
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(broken))) {
+            panic_text(panic);
         }
-        match entity {
-            Entity::Bubble(bubble) => {
-                let found = self.view.bubble(bubble);
-                let state = found.ok_or(MoveError::NoBubble(bubble))?.state;
-                let is_regeneration = matches!(wanted, Move::Regenerate { .. });
-                match state {
-                    BubbleState::Burst(_) if is_regeneration => {}
-                    _ if is_regeneration => return Err(MoveError::NotBurst(bubble)),
-                    BubbleState::Queued(_) => {}
-                    _ => return Err(MoveError::NotQueued(entity)),
-                }
-            }
-            Entity::Thread(thread) => {
-                let found = self.view.thread(thread);
-                match found.ok_or(MoveError::NoThread(thread))?.state {
-                    ThreadState::Queued(_) => {}
-                    ThreadState::Running(_) => return Err(MoveError::Runs(thread)),
-                    _ => return Err(MoveError::NotQueued(entity)),
-                }
-            }
-        }
-        match self.view.is_allowed(entity, place) {
-            true => Ok(()),
-            false => Err(MoveError::NotAllowed(entity, place)),
-        }
+        let queued = self.queued_bubbles();
+        self.following.extend(queued);
+        Vec::new()
     }
 
-    fn apply(&mut self, wanted: Move) {
-        match wanted {
-            Move::Queue { entity, place } => {
-                self.take_out(entity);
-                self.enqueue(entity, place);
-            }
-            Move::Burst { bubble, place } => self.burst(bubble, place),
-            Move::Regenerate { bubble, place } => {
-                self.close(bubble);
-                self.enqueue(Entity::Bubble(bubble), place);
-                self.following.push_back(Event::Regenerated(bubble));
-            }
-        }
-    }
-
-    fn burst(&mut self, bubble: BubbleId, place: PlaceId) {
-        self.take_out(Entity::Bubble(bubble));
-        self.set_bubble(bubble, BubbleState::Burst(place));
-        for child in self.view.children(bubble).to_vec() {
-            let to = self.place_within(child, place);
-            match child {
-                Entity::Bubble(inner) => {
-                    if self.view.bubbles[inner.0 as usize].state == BubbleState::Held {
-                        self.enqueue(child, to);
-                        self.following.push_back(Event::BubbleReady(inner));
-                    }
-                }
-                Entity::Thread(thread) => {
-                    self.view.threads[thread.0 as usize].home = to;
-                    if self.view.threads[thread.0 as usize].state == ThreadState::Held {
-                        self.enqueue(child, to);
-                    }
-                }
-            }
-        }
-        self.following.push_back(Event::Burst(bubble));
-    }
-
-    /// Takes all that is in queues back into a bubble, and marks what runs.
-    fn close(&mut self, bubble: BubbleId) {
-        for child in self.view.children(bubble).to_vec() {
-            match child {
-                Entity::Bubble(inner) => match self.state(inner) {
-                    BubbleState::Queued(_) => {
-                        self.take_out(child);
-                        self.set_bubble(inner, BubbleState::Held);
-                    }
-                    BubbleState::Burst(_) => {
-                        self.close(inner);
-                        self.set_bubble(inner, BubbleState::Held);
-                    }
-                    BubbleState::New | BubbleState::Held | BubbleState::Ended => {}
-                },
-                Entity::Thread(thread) => match self.view.threads[thread.0 as usize].state {
-                    ThreadState::Queued(_) => {
-                        self.take_out(child);
-                        self.set_thread(thread, ThreadState::Held);
-                    }
-                    ThreadState::Running(processor) => {
-                        if !self.to_preempt.contains(&processor) {
-                            self.to_preempt.push(processor);
-                        }
-                    }
-                    ThreadState::Held | ThreadState::Blocked | ThreadState::Ended => {}
-                },
-            }
-        }
+    /// All closed bubbles in queues, as a new scheduler is told of them.
+    fn queued_bubbles(&self) -> Vec<Event> {
+        let bubbles = self.view.bubbles();
+        bubbles
+            .filter(|(_, bubble)| matches!(bubble.state, BubbleState::Queued(_)))
+            .map(|(bubble, _)| Event::BubbleReady(bubble))
+            .collect()
     }
 }

@@ -23,10 +23,10 @@ pub mod trace_line;
 pub mod view;
 
 pub use bubble::{Access, AffinityKind, Attributes, BubbleId, Entity, MemoryId, ThreadId};
-pub use framework::{Framework, FrameworkError};
+pub use framework::{Framework, FrameworkError, SchedulerFault};
 pub use machine::{Machine, PlaceId, ProcessorId};
 pub use record::{Position, Record};
-pub use scheduler::{BubbleScheduler, Event, Move, MoveError};
+pub use scheduler::{BubbleScheduler, Event, Move, MoveError, panic_text};
 pub use schedulers::{NAMES, UnknownScheduler, by_name};
 pub use statistics::Statistics;
 pub use trace_line::{TRACE_VERSION, TraceHead, TraceLine, TraceLines};

@@ -91,4 +91,21 @@ pub trait BubbleScheduler: Send {
 
     /// Answers an event.
     fn decide(&mut self, event: Event, view: &View) -> Vec<Move>;
+
+    /// Returns what went wrong in it, after which it decides nothing any more. A module's panics
+    /// are caught in the module, and come out here.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The text of a panic. What it carried is not dropped: that might panic again.
+pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a text".to_owned(),
+    };
+    std::mem::forget(panic);
+    text
 }

@@ -37,7 +37,7 @@ pub enum BubbleState {
 /// Machine, run queues, bubbles and threads at one moment.
 ///
 /// Owned and changed by a [`Framework`](crate::Framework); schedulers only read it. Ended bubbles
-/// and threads keep their numbers.
+/// and threads keep their numbers until they are released; then new ones get these.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(crate) machine: Machine,
@@ -219,6 +219,7 @@ impl View {
         sum.measures = own.map(|(name, value)| (name.clone(), *value)).collect();
         match entity {
             Entity::Bubble(bubble) => {
+                sum.ended = self.bubbles[bubble.0 as usize].forgotten;
                 for child in self.children(bubble) {
                     let is_bubble = matches!(child, Entity::Bubble(_)) && !self.has_ended(*child);
                     sum.bubbles += usize::from(is_bubble);

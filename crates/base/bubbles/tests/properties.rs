@@ -305,3 +305,80 @@ fn statistics_are_gathered_from_threads_upwards() {
     let sum = framework.view().statistics(Entity::Bubble(root));
     assert_eq!((sum.threads, sum.ended, sum.work_left), (1, 1, 7));
 }
+
+/// Threads and bubbles that come and go take numbers of those that were released, and bubbles
+/// around them still count what has ended.
+#[test]
+fn numbers_of_released_threads_and_bubbles_are_used_again() {
+    let machine = Machine::new(&Tree::regular(1, 1, 1, 2));
+    let mut framework = Framework::new(machine, by_name("steal").unwrap());
+    let outer = framework.add_bubble(None, Attributes::default()).unwrap();
+    framework.keep_open(outer).unwrap();
+    framework.submit(Entity::Bubble(outer)).unwrap();
+    for round in 0..100 {
+        let inner = framework
+            .add_bubble(Some(outer), Attributes::default())
+            .unwrap();
+        let thread = framework
+            .add_thread(Some(inner), Attributes::default())
+            .unwrap();
+        assert!(
+            framework.release(Entity::Thread(thread)).is_err(),
+            "it has not ended"
+        );
+        framework.submit(Entity::Bubble(inner)).unwrap();
+        let processor = ProcessorId(round % 2);
+        assert_eq!(framework.next(processor).unwrap(), Some(thread));
+        framework.end(processor).unwrap();
+        framework.release(Entity::Thread(thread)).unwrap();
+        framework.release(Entity::Bubble(inner)).unwrap();
+        let statistics = framework.view().statistics(Entity::Bubble(outer));
+        assert_eq!(
+            (statistics.ended, statistics.threads),
+            (round as usize + 1, 0)
+        );
+    }
+    assert!(framework.view().bubbles().count() < 6 && framework.view().threads().count() < 6);
+    framework.let_end(outer).unwrap();
+    assert!(framework.view().has_ended(Entity::Bubble(outer)));
+    framework.release(Entity::Bubble(outer)).unwrap();
+    assert_eq!(
+        framework.add_bubble(None, Attributes::default()).unwrap(),
+        outer
+    );
+}
+
+/// Panics at the third event.
+struct PanickingScheduler(u32);
+
+impl BubbleScheduler for PanickingScheduler {
+    fn name(&self) -> &str {
+        "panicking"
+    }
+
+    fn decide(&mut self, _: Event, _: &View) -> Vec<Move> {
+        self.0 += 1;
+        assert!(self.0 < 3, "event {}", self.0);
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_scheduler_that_panics_is_replaced_and_threads_go_on() {
+    let machine = Machine::new(&Tree::regular(1, 1, 1, 2));
+    let mut framework = Framework::new(machine, Box::new(PanickingScheduler(0)));
+    let bubble = framework.add_bubble(None, Attributes::default()).unwrap();
+    let thread = framework
+        .add_thread(Some(bubble), Attributes::default())
+        .unwrap();
+    framework.submit(Entity::Bubble(bubble)).unwrap();
+    framework.tick();
+    framework.tick();
+    let fault = framework.last_fault().unwrap().to_string();
+    assert_eq!(
+        fault,
+        "bubble scheduler panicking failed, flat goes on: event 3"
+    );
+    assert_eq!(framework.scheduler(), "flat");
+    assert_eq!(framework.next(ProcessorId(0)).unwrap(), Some(thread));
+}
