@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 typedef struct garonne_thread *garonne_thread_t;
+typedef const struct garonne_bubble *garonne_bubble_t;
 typedef uint64_t garonne_key_t;
 /* Their memory is the program's. All zeros is what the initialisers say. */
 typedef struct { void *object; } garonne_attr_t;
@@ -44,6 +45,8 @@ int garonne_attr_getdetachstate(const garonne_attr_t *attr, int *state);
 int garonne_attr_setname(garonne_attr_t *attr, const char *name);
 int garonne_attr_setplace(garonne_attr_t *attr, const char *place);
 int garonne_attr_setpriority(garonne_attr_t *attr, int priority);
+/* Threads are created in the bubble, and wait there until it is submitted. NULL: in none. */
+int garonne_attr_setbubble(garonne_attr_t *attr, garonne_bubble_t bubble);
 
 int garonne_thread_create(garonne_thread_t *thread, const garonne_attr_t *attr, void *(*start)(void *), void *argument);
 int garonne_thread_join(garonne_thread_t thread, void **result);
@@ -95,6 +98,39 @@ int garonne_key_create(garonne_key_t *key, void (*destructor)(void *));
 int garonne_key_delete(garonne_key_t key);
 void *garonne_getspecific(garonne_key_t key);
 int garonne_setspecific(garonne_key_t key, const void *value);
+
+/* Bubbles: nested sets of threads, which a bubble scheduler moves over the machine (docs/user/bubbles.md). A bubble is created in another one,
+ * or in none (NULL). Attributes are set before anything is created in it (EBUSY afterwards). Submitted, it is the scheduler's, with all in it;
+ * more threads may be created in it until somebody joins it. It ends with the last of them: ESRCH then. */
+enum { GARONNE_BUBBLE_GROUP = 0, GARONNE_BUBBLE_SHARE = 1, GARONNE_BUBBLE_GANG = 2 };
+enum { GARONNE_MEMORY_READ = 1, GARONNE_MEMORY_WRITE = 2, GARONNE_MEMORY_READWRITE = 3 };
+
+struct garonne_bubble_statistics {
+    uint64_t threads, ready, running, blocked, ended; /* the first counts those that have not ended */
+    uint64_t bubbles;                                 /* inside it, that have not ended */
+    uint64_t work_left;                               /* ns */
+    uint64_t bytes, bytes_untouched;                  /* memory that it uses, and of that what nobody touched */
+};
+
+int garonne_bubble_create(garonne_bubble_t *bubble, garonne_bubble_t parent);
+int garonne_bubble_destroy(garonne_bubble_t bubble);
+int garonne_bubble_setname(garonne_bubble_t bubble, const char *name);
+int garonne_bubble_setaffinity(garonne_bubble_t bubble, int kind);
+int garonne_bubble_setpriority(garonne_bubble_t bubble, int priority);
+int garonne_bubble_setplace(garonne_bubble_t bubble, const char *place);
+int garonne_bubble_submit(garonne_bubble_t bubble);
+/* Submits the bubble if nobody has, and waits until all in it has ended. EDEADLK for a thread in it. */
+int garonne_bubble_join(garonne_bubble_t bubble);
+/* All in the bubble uses this memory. The kernel is asked at once where its pages are. */
+int garonne_bubble_memory(garonne_bubble_t bubble, const void *memory, size_t bytes, int access);
+int garonne_bubble_getstatistics(garonne_bubble_t bubble, struct garonne_bubble_statistics *statistics);
+/* "spread", "steal", "gang", "affinity", "memory", "flat", or the file of a module, with a slash. GARONNE_BUBBLES names the first one. */
+int garonne_bubbles_setscheduler(const char *name);
+int garonne_bubbles_getscheduler(char *name, size_t room);
+/* Moves of bubbles and threads as yet that were done, and that were refused. */
+int garonne_bubbles_getmoves(uint64_t *done, uint64_t *refused);
+/* How much work the calling thread has left, in ns, for schedulers that weigh it. ESRCH: it is in no bubble. */
+int garonne_thread_setwork(uint64_t ns);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 //! The header makes the promises on which the unsafe blocks rest: pointers are valid or null, and
 //! an object is destroyed when nobody uses it any more.
 
+mod bubbles;
 mod objects;
 mod sync;
 mod threads;

@@ -1,8 +1,9 @@
 //! Threads, their attributes, and keys.
 
+use crate::bubbles::{CBubble, number, share};
 use crate::objects::{CObject, begin, code, duration, end, value};
 use garonne_fiber::limits::STACK_DEFAULT;
-use garonne_fiber::{Builder, FiberHandle, FiberLocal, Key, Place, Priority, SpawnError};
+use garonne_fiber::{Builder, FiberHandle, FiberLocal, Key, Place, Priority};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,6 +18,7 @@ struct ThreadAttributes {
     name: Option<String>,
     place: Place,
     priority: Priority,
+    bubble: Option<Arc<CBubble>>,
 }
 
 impl ThreadAttributes {
@@ -27,6 +29,7 @@ impl ThreadAttributes {
             name: None,
             place: Place::Machine,
             priority: Priority::Normal,
+            bubble: None,
         }
     }
 }
@@ -54,7 +57,7 @@ unsafe fn change<R>(
 
 /// # Safety
 /// `text` is null or a string of C.
-unsafe fn text(text: *const c_char) -> Result<String, c_int> {
+pub(crate) unsafe fn text(text: *const c_char) -> Result<String, c_int> {
     if text.is_null() {
         return Err(libc::EINVAL);
     }
@@ -228,6 +231,21 @@ pub unsafe extern "C" fn garonne_attr_setpriority(
     code(unsafe { change(attributes, |attributes| attributes.priority = priority) })
 }
 
+/// `garonne_attr_setbubble`
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn garonne_attr_setbubble(
+    attributes: *mut CObject,
+    bubble: *const CBubble,
+) -> c_int {
+    // SAFETY: the header asks for a bubble that was not destroyed, or null.
+    let bubble = unsafe { share(bubble) };
+    // SAFETY: the header asks for valid or null pointers.
+    code(unsafe { change(attributes, |attributes| attributes.bubble = bubble) })
+}
+
 /// A thread of a C program. Its address is the program's `garonne_thread_t`.
 #[derive(Debug, Default)]
 pub struct CThread {
@@ -289,7 +307,13 @@ pub unsafe extern "C" fn garonne_thread_create(
     };
     // SAFETY: not null, and the header asks for a valid pointer.
     unsafe { target.write(handle) };
-    let started = builder.start(move || run(own, start));
+    let body = move || run(own, start);
+    let started = match &wanted.bubble {
+        None => builder.start(body).map_err(|error| number(error.into())),
+        Some(bubble) => bubble
+            .bubble()
+            .and_then(|bubble| bubble.start(builder, body).map_err(number)),
+    };
     match started {
         Ok(fiber) => {
             let _ = thread.fiber.set(fiber);
@@ -300,11 +324,7 @@ pub unsafe extern "C" fn garonne_thread_create(
                 // SAFETY: the count that `into_raw` left; the program has no thread.
                 drop(unsafe { Arc::from_raw(handle) });
             }
-            match error {
-                SpawnError::NoPlace(_) => libc::ENODEV,
-                SpawnError::StackTooLarge(_) => libc::EINVAL,
-                SpawnError::Stack(_) | SpawnError::NoCpu => libc::EAGAIN,
-            }
+            error
         }
     }
 }

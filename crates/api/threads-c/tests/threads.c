@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
@@ -104,6 +105,47 @@ static void attributes(void) {
     CHECK(garonne_attr_destroy(&attr) == 0);
 }
 
+static void *in_bubble(void *argument) {
+    CHECK(garonne_thread_setwork(1000) == 0);
+    garonne_thread_yield();
+    garonne_sem_post(&semaphore);
+    if (argument)
+        CHECK(garonne_bubble_join(*(garonne_bubble_t *)argument) == EDEADLK);
+    return argument;
+}
+
+static void bubbles(const char *scheduler) {
+    garonne_bubble_t outer, inner;
+    garonne_attr_t attr;
+    garonne_thread_t threads[8];
+    struct garonne_bubble_statistics statistics;
+    char name[32];
+    uint64_t done, refused;
+    CHECK(garonne_bubbles_setscheduler(scheduler) == 0);
+    CHECK(garonne_bubbles_getscheduler(name, sizeof name) == 0 && strcmp(name, scheduler) == 0 && garonne_bubbles_getscheduler(name, 2) == ERANGE);
+    CHECK(garonne_bubble_create(&outer, NULL) == 0 && garonne_bubble_create(&inner, outer) == 0 && garonne_bubble_create(NULL, NULL) == EINVAL);
+    CHECK(garonne_bubble_setname(outer, "outer") == 0 && garonne_bubble_setaffinity(inner, GARONNE_BUBBLE_SHARE) == 0);
+    CHECK(garonne_bubble_setaffinity(inner, 7) == EINVAL && garonne_bubble_setpriority(inner, 2) == 0);
+    CHECK(garonne_bubble_setplace(inner, "core:0") == 0 && garonne_bubble_setplace(inner, "core:9999") == ENODEV);
+    CHECK(garonne_bubble_memory(inner, threads, sizeof threads, GARONNE_MEMORY_READ) == 0);
+    CHECK(garonne_bubble_memory(inner, threads, sizeof threads, 0) == EINVAL && garonne_bubble_setpriority(inner, 3) == EBUSY);
+    CHECK(garonne_attr_init(&attr) == 0);
+    for (int i = 0; i < 8; i++) {
+        CHECK(garonne_attr_setbubble(&attr, i % 2 ? inner : outer) == 0);
+        CHECK(garonne_thread_create(&threads[i], &attr, in_bubble, i == 4 ? &outer : NULL) == 0);
+    }
+    CHECK(garonne_bubble_getstatistics(outer, &statistics) == 0 && statistics.threads == 8 && statistics.ready == 8 && statistics.bubbles == 1);
+    CHECK(statistics.bytes == sizeof threads);
+    CHECK(garonne_bubble_submit(outer) == 0);
+    for (int i = 0; i < 8; i++)
+        CHECK(garonne_sem_wait(&semaphore) == 0 && garonne_thread_join(threads[i], NULL) == 0);
+    CHECK(garonne_bubble_join(inner) == 0 && garonne_bubble_join(outer) == 0);
+    CHECK(garonne_bubble_getstatistics(outer, &statistics) == 0 && statistics.threads == 0 && statistics.ended == 8);
+    CHECK(garonne_thread_create(&threads[0], &attr, in_bubble, NULL) == ESRCH);
+    CHECK(garonne_bubbles_getmoves(&done, &refused) == 0 && garonne_thread_setwork(1) == ESRCH);
+    CHECK(garonne_attr_destroy(&attr) == 0 && garonne_bubble_destroy(inner) == 0 && garonne_bubble_destroy(outer) == 0);
+}
+
 int main(void) {
     garonne_thread_t threads[FIBERS], waiter;
     CHECK(garonne_thread_workers() >= 1 && garonne_key_create(&key, destroy) == 0);
@@ -146,6 +188,10 @@ int main(void) {
         CHECK(garonne_thread_join(threads[i], &result) == 0 && result == &ends[0]);
     }
 
+    static const char *const schedulers[] = {"spread", "steal", "gang", "affinity", "memory", "flat"};
+    for (int i = 0; i < 6; i++)
+        bubbles(schedulers[i]);
+    CHECK(garonne_sem_post(&semaphore) == 0);
     kinds_of_mutexes();
     CHECK(garonne_thread_equal(garonne_thread_self(), garonne_thread_self()));
     CHECK(garonne_thread_join(garonne_thread_self(), NULL) == EDEADLK && garonne_thread_join(NULL, NULL) == ESRCH);

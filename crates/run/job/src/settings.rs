@@ -33,6 +33,12 @@ pub use strategy::ENV_STRATEGY;
 pub use survive::ENV_SURVIVE;
 pub use transport_modules::ENV_TRANSPORT_MODULES;
 
+/// Bubble scheduler that places fibers.
+pub const ENV_BUBBLES: &str = "GARONNE_BUBBLES";
+
+/// Names the file for what a bubble scheduler decides.
+pub const ENV_BUBBLES_TRACE: &str = "GARONNE_BUBBLES_TRACE";
+
 /// Names the file. The key itself is never in the environment.
 pub const ENV_KEY: &str = "GARONNE_KEY_FILE";
 
@@ -46,7 +52,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 23] = [
+pub const SETTINGS: [(&str, &str, &str); 25] = [
     (
         ENV_ABI,
         "auto",
@@ -61,6 +67,16 @@ pub const SETTINGS: [(&str, &str, &str); 23] = [
         ENV_BACKTRACE,
         "1",
         "whether a rank that a signal ends (a crash, abort) is examined before, for the functions and lines where it came",
+    ),
+    (
+        ENV_BUBBLES,
+        "spread",
+        "bubble scheduler of programs with fibers: spread, steal, gang, affinity, memory, flat, or a module's path",
+    ),
+    (
+        ENV_BUBBLES_TRACE,
+        "none",
+        "file into which a program with fibers writes what its bubble scheduler decides (garonne bubbles replay)",
     ),
     (
         ENV_CHECK,
