@@ -78,6 +78,34 @@ static void predefined_attributes_are_there(void)
     CHECK(flag);
 }
 
+/* MPI_Info_get_nthkey has room for so many bytes, so what is longer must be refused before. */
+static void long_keys_are_refused_or_come_back_whole(void)
+{
+    MPI_Info info;
+    char key[MPI_MAX_INFO_KEY + 2], found[MPI_MAX_INFO_KEY + 1];
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Info_create(&info);
+    for (int length = MPI_MAX_INFO_KEY - 1; length <= MPI_MAX_INFO_KEY + 1; length++) {
+        int nkeys = 0;
+        memset(key, 'k', length);
+        key[length] = '\0';
+        int code = MPI_Info_set(info, key, "value");
+        MPI_Info_get_nkeys(info, &nkeys);
+        CHECK_EQ(code == MPI_SUCCESS, nkeys == 1);
+        if (code == MPI_SUCCESS) {
+            CHECK(length <= MPI_MAX_INFO_KEY);
+            MPI_Info_get_nthkey(info, 0, found);
+            CHECK(strcmp(found, key) == 0);
+            MPI_Info_delete(info, key);
+        } else {
+            CHECK(length >= MPI_MAX_INFO_KEY);
+            CHECK_CLASS(code, MPI_ERR_INFO_KEY);
+        }
+    }
+    MPI_Info_free(&info);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 static void info_keeps_keys_in_order(void)
 {
     MPI_Info info, copy;
@@ -248,6 +276,7 @@ int main(int argc, char **argv)
     RUN(processor_name_is_terminated);
     RUN(predefined_attributes_are_there);
     RUN(info_keeps_keys_in_order);
+    RUN(long_keys_are_refused_or_come_back_whole);
     RUN(deleting_an_absent_info_key_is_an_error);
     RUN(every_error_class_has_a_text);
     RUN(user_error_codes_belong_to_their_class);

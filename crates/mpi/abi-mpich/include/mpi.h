@@ -2002,6 +2002,14 @@ int PMPI_Win_c2f(MPI_Win win);
 MPI_Win MPI_Win_f2c(int win);
 MPI_Win PMPI_Win_f2c(int win);
 
+/* Environmental Management */
+int MPIX_Delete_error_class(int errorclass);
+int PMPIX_Delete_error_class(int errorclass);
+int MPIX_Delete_error_code(int errorcode);
+int PMPIX_Delete_error_code(int errorcode);
+int MPIX_Delete_error_string(int errorcode);
+int PMPIX_Delete_error_string(int errorcode);
+
 /* other names */
 int MPI_Status_c2f08(const MPI_Status *c_status, MPI_F08_status *f08_status);
 int PMPI_Status_c2f08(const MPI_Status *c_status, MPI_F08_status *f08_status);
@@ -2027,6 +2035,14 @@ int MPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement);
 int PMPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement);
 int MPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement);
 int PMPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement);
+int MPIX_GPU_query_support(int gpu_type, int *is_supported);
+int PMPIX_GPU_query_support(int gpu_type, int *is_supported);
+int MPIX_Query_cuda_support(void);
+int PMPIX_Query_cuda_support(void);
+int MPIX_Query_hip_support(void);
+int PMPIX_Query_hip_support(void);
+int MPIX_Query_ze_support(void);
+int PMPIX_Query_ze_support(void);
 
 /* without a profiling name */
 int MPIR_Dup_fn(MPI_Comm object, int keyval, void *extra_state, void *attribute_val_in, void *attribute_val_out, int *flag);

@@ -4,14 +4,16 @@
 
 use crate::status::Status;
 use crate::wrappers::{
-    STATUSES, native_comm, native_datatype, native_keyval, native_win, own_error, own_rank,
+    STATUSES, native_comm, native_datatype, native_info, native_keyval, native_win, own_error,
+    own_rank,
 };
 use garonne_bodies::abi::OtherAbi;
 use garonne_bodies::abi::convert::{
-    Buf, CallSite, ConstPtr, MPI_Aint, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
-    convert_window_attribute,
+    Buf, CallSite, ConstPtr, MPI_Aint, NumberPlace, Ptr, ShorterString, StrIn, StrOut,
+    convert_attribute, convert_window_attribute,
 };
 use garonne_bodies::attribute_getters;
+use garonne_bodies::info::set_key_within;
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
 
@@ -36,6 +38,50 @@ pub extern "C-unwind" fn wrap_MPI_Abi_get_version(
     major.set_if(-1);
     minor.set_if(-1);
     0
+}
+
+/// `MPIX_GPU_SUPPORT_CUDA` to `MPIX_GPU_SUPPORT_HIP`.
+const GPU_KINDS: std::ops::RangeInclusive<c_int> = 0..=2;
+
+/// `MPIX_GPU_query_support`. The library refuses buffers in the memory of any GPU.
+pub extern "C-unwind" fn wrap_MPIX_GPU_query_support(
+    kind: c_int,
+    is_supported: Ptr<c_int>,
+    _: CallSite,
+) -> c_int {
+    if !GPU_KINDS.contains(&kind) || is_supported.is_null() {
+        return own_error(MPI_ERR_ARG);
+    }
+    is_supported.set_if(0);
+    0
+}
+
+/// Defines functions that say whether the library takes buffers in the memory of a GPU.
+macro_rules! gpus {
+    ($($name:ident)*) => {
+        $(
+            /// Returns 0: the library refuses buffers in the memory of this kind of GPU.
+            pub extern "C-unwind" fn $name(_: CallSite) -> c_int {
+                0
+            }
+        )*
+    };
+}
+
+gpus! { wrap_MPIX_Query_cuda_support wrap_MPIX_Query_hip_support wrap_MPIX_Query_ze_support }
+
+/// `MPI_MAX_INFO_KEY`.
+const INFO_KEY_MAX: usize = 255;
+
+/// `MPI_Info_set`.
+pub extern "C-unwind" fn wrap_MPI_Info_set(
+    info: c_int,
+    key: StrIn,
+    value: StrIn,
+    site: CallSite,
+) -> c_int {
+    let info = native_info(info);
+    own_error(set_key_within(INFO_KEY_MAX, info, key, value, site))
 }
 
 /// Begins the text of the library's version, as programs expect that tell MPIs apart by it. The

@@ -11,11 +11,12 @@ use crate::wrappers::{
 };
 use garonne_bodies::abi::convert::{
     Buf, CallSite, ConstPtr, HandleConversion, IntPlace, MPI_Aint, MPI_T_pvar_handle,
-    MPI_T_pvar_session, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
+    MPI_T_pvar_session, NumberPlace, Ptr, ShorterString, StrIn, StrOut, convert_attribute,
     convert_window_attribute,
 };
 use garonne_bodies::abi::{HandleKind, OtherAbi};
 use garonne_bodies::attribute_getters;
+use garonne_bodies::info::set_key_within;
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
 
@@ -93,6 +94,20 @@ pub extern "C-unwind" fn wrap_MPI_Error_string(
         site,
         || text.finish(Some(length)),
     ))
+}
+
+/// `MPI_MAX_INFO_KEY`.
+const INFO_KEY_MAX: usize = 36;
+
+/// `MPI_Info_set`.
+pub extern "C-unwind" fn wrap_MPI_Info_set(
+    info: usize,
+    key: StrIn,
+    value: StrIn,
+    site: CallSite,
+) -> c_int {
+    let info = native_info(info);
+    own_error(set_key_within(INFO_KEY_MAX, info, key, value, site))
 }
 
 /// Begins the text of the library's version, as programs expect that tell MPIs apart by it. The

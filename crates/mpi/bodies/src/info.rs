@@ -1,11 +1,12 @@
 //! Info objects. Usable before init and after finalize.
 
 use crate::c_args::{Ptr, StrIn, StrOut};
-use crate::call::{CallId, Result};
+use crate::call::{CallError, CallId, ErrorObject, Result, return_code};
 use crate::constants::*;
+use crate::entry::CallSite;
 use crate::handle::MPI_Info;
-use crate::init_state;
 use crate::objects::{info, infos, publish, unknown_handle};
+use crate::{init_state, last_call, wrappers};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
@@ -27,6 +28,30 @@ pub(crate) fn info_create_env(
 
 pub(crate) fn info_set(_: CallId, handle: MPI_Info, key: StrIn, value: StrIn) -> Result<()> {
     Ok(info(handle)?.set(&key.text()?, &value.text()?)?)
+}
+
+/// `MPI_Info_set` of an ABI whose `MPI_MAX_INFO_KEY` is `room`. `MPI_Info_get_nthkey` has so many
+/// bytes for a key and its final zero, so a longer key is refused when it is set.
+pub fn set_key_within(
+    room: usize,
+    handle: MPI_Info,
+    key: StrIn,
+    value: StrIn,
+    site: CallSite,
+) -> c_int {
+    let len = key.bytes().map_or(0, |key| key.len());
+    if len < room {
+        return wrappers::wrap_MPI_Info_set(handle, key, value, site);
+    }
+    let call = CallId::named("MPI_Info_set").expect("a function of the table");
+    site.note();
+    last_call::record(call, site);
+    let text = format!(
+        "an info key must have 1 to {} bytes in a program with this MPI_MAX_INFO_KEY, this one has {len}",
+        room - 1
+    );
+    let error = CallError::new(Class::InfoKey, text);
+    return_code(call, ErrorObject::None, Err(error))
 }
 
 pub(crate) fn info_delete(_: CallId, handle: MPI_Info, key: StrIn) -> Result<()> {

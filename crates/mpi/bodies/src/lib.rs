@@ -55,7 +55,7 @@ mod gpu_buffers;
 mod group;
 mod handle;
 mod handle_ints;
-mod info;
+pub mod info;
 mod init_state;
 mod last_call;
 mod light_request;
