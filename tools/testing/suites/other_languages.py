@@ -56,7 +56,7 @@ def build(context, debian, family, name):
     sources, compiler = PROGRAMS[name]
     place = context.work / "other-languages" / family
     place.mkdir(parents=True, exist_ok=True)
-    flags = FORTRAN if compiler == "mpifort" else ["-g", "-w", *(["-DATTRIBUTES"] if family == "mpich" else [])]
+    flags = FORTRAN if compiler == "mpifort" else ["-g", "-w", *(["-DTHROWS"] if family == "mpich" else [])]
     words = [f"{compiler}.{family}", *flags, *(str(context.root / source) for source in sources), "-o", str(place / name)]
     # The compiler's wrapper is the distribution's, and so are the libraries that it links.
     check(context.execute(f"other-languages build {name} {family}", debian.command(words), timeout=120, cwd=place))

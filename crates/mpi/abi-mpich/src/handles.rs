@@ -7,7 +7,7 @@ use crate::wrappers::{
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
 use garonne_bodies::abi::fast::{CommKey, FastAbi, PlainType, int_key};
-use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_INT_HANDLE};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind, MPICH_THROWS, UNKNOWN_INT_HANDLE};
 use std::ffi::c_int;
 
 /// Error classes and codes of this ABI.
@@ -18,6 +18,13 @@ pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
 
 /// Bit of a handle that names an object of the program's.
 const DYNAMIC: u32 = 1 << 31;
+
+/// `MPI::ERRORS_THROW_EXCEPTIONS`, of the C++ library.
+const ERRORS_THROW_EXCEPTIONS: u32 = 0x5400_0002;
+
+fn is_throwing(kind: HandleKind, handle: u32) -> bool {
+    kind == HandleKind::Errhandler && handle == ERRORS_THROW_EXCEPTIONS
+}
 
 /// The ABI of the MPICH family, whose handles are `int`. Any handle that is not predefined is the
 /// word of the standard ABI with the highest bit set. A handle of a file is a pointer: the word
@@ -37,6 +44,7 @@ impl HandleConversion<c_int> for Mpich {
         }
         match predefined_to_native(kind, handle) {
             Some(word) => word,
+            None if is_throwing(kind, handle) => MPICH_THROWS,
             None if handle & DYNAMIC != 0 => (handle & !DYNAMIC) as usize,
             None => UNKNOWN_INT_HANDLE | handle as usize,
         }
@@ -46,6 +54,7 @@ impl HandleConversion<c_int> for Mpich {
     fn from_native(kind: HandleKind, word: usize) -> c_int {
         match predefined_from_native(kind, word) {
             Some(handle) => handle as c_int,
+            None if word == MPICH_THROWS => ERRORS_THROW_EXCEPTIONS as c_int,
             None if word & UNKNOWN_INT_HANDLE != 0 => word as c_int,
             None => (word as u32 | DYNAMIC) as c_int,
         }

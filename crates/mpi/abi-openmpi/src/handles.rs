@@ -6,7 +6,7 @@ use crate::wrappers::{
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
 use garonne_bodies::abi::fast::{CommKey, FastAbi, PlainType, pointer_key};
-use garonne_bodies::abi::{Abi, HandleCell, HandleKind, UNKNOWN_POINTER_HANDLE};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind, OPENMPI_THROWS, UNKNOWN_POINTER_HANDLE};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ const DYNAMIC_MAX: usize = 1 << 31;
 /// Addresses are smaller. An object that stands for nothing in the standard ABI has a larger word.
 const ADDRESS_MAX: usize = 1 << 61;
 /// Words of an object that the library makes for an error handler.
-const OBJECT_WORDS: usize = 128;
+pub(crate) const OBJECT_WORDS: usize = 128;
 /// Words of predefined handles are below.
 const PREDEFINED_MAX: usize = 1024;
 
@@ -57,6 +57,19 @@ pub unsafe fn set_objects(first: *const *const usize, count: usize) {
             PLAIN_TYPES.add(address, plain);
         }
     }
+}
+
+/// Keeps the address of the object of `MPI::ERRORS_THROW_EXCEPTIONS`. The library that has the
+/// object calls this when it is loaded.
+///
+/// # Safety
+/// `object` is the address of so many words, which live as long as the process and are accessed as
+/// atomics alone.
+pub unsafe fn set_exceptions(object: *const usize) {
+    WORDS.add(object.expose_provenance(), OPENMPI_THROWS);
+    // SAFETY: as the caller says.
+    let words = unsafe { &*object.cast::<[AtomicUsize; OBJECT_WORDS]>() };
+    crate::languages::set_exceptions(words);
 }
 
 /// Makes an object for a handle whose library stores something in it; `None` if there are too many.

@@ -46,4 +46,12 @@ mod openmpi {
         // SAFETY: the library passes the addresses of its objects.
         unsafe { garonne_abi_openmpi::handles::set_objects(first, count) }
     }
+
+    /// Keeps the address of `MPI::ERRORS_THROW_EXCEPTIONS` in `libmpi.so.40`, which calls this when
+    /// it is loaded.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn garonne_openmpi_exceptions(object: *const usize) {
+        // SAFETY: the library passes the address of its object.
+        unsafe { garonne_abi_openmpi::handles::set_exceptions(object) }
+    }
 }

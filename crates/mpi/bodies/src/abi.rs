@@ -42,6 +42,12 @@ pub const UNKNOWN_INT_HANDLE: usize = 1 << 32;
 /// names nothing; the other bits are the pointer.
 pub const UNKNOWN_POINTER_HANDLE: usize = 1 << 62;
 
+/// Word of `MPI::ERRORS_THROW_EXCEPTIONS` in MPICH's ABI, whose C++ library throws by itself.
+pub const MPICH_THROWS: usize = UNKNOWN_POINTER_HANDLE | 1 << 61 | 0x100;
+
+/// Word of `MPI::ERRORS_THROW_EXCEPTIONS` in Open MPI's ABI, which has functions that throw.
+pub const OPENMPI_THROWS: usize = UNKNOWN_POINTER_HANDLE | 1 << 61 | 0x101;
+
 /// Kinds of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {

@@ -6,12 +6,14 @@
 
 use crate::abi::{Abi, Callback, HandleCell, HandleKind};
 use crate::callback::{AttributeCallbacks, ErrhandlerFunction, GeneralizedCallbacks, UserFn, code};
+use crate::cpp_exceptions::{catch_exception, set_pending};
 use crate::handle::{MPI_Errhandler, MPI_Op, MPI_Request};
 use crate::request::request_entry;
 use crate::{init_state, objects, op};
 use garonne_mpi::errhandler::Errhandler;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Converts a handle for a callback that gets its address.
@@ -109,7 +111,7 @@ impl ErrhandlerCaller {
     }
 
     /// Calls the program's function.
-    pub(crate) fn call(
+    pub fn call(
         self,
         kind: HandleKind,
         object: *mut HandleCell,
@@ -135,6 +137,27 @@ impl ErrhandlerCaller {
                 }
             }
         }
+    }
+}
+
+/// Calls what `MPI::ERRORS_THROW_EXCEPTIONS` holds in Open MPI's ABI: kind of object, its word, the
+/// error code.
+pub type ThrowOpenMpi = fn(HandleKind, usize, c_int);
+
+static THROW_OPENMPI: OnceLock<ThrowOpenMpi> = OnceLock::new();
+
+/// Says what calls the functions of `MPI::ERRORS_THROW_EXCEPTIONS` in Open MPI's ABI.
+pub fn set_throw_openmpi(throw: ThrowOpenMpi) {
+    let _ = THROW_OPENMPI.set(throw);
+}
+
+/// Calls the function of `MPI::ERRORS_THROW_EXCEPTIONS` in Open MPI's ABI.
+pub(crate) fn throw_openmpi(kind: HandleKind, object: usize, code: c_int) {
+    let Some(throw) = THROW_OPENMPI.get() else {
+        return;
+    };
+    if let Err(exception) = catch_exception(|| throw(kind, object, code)) {
+        set_pending(exception);
     }
 }
 

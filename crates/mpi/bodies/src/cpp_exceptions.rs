@@ -199,7 +199,7 @@ fn prepare_own_unwinder() {
 }
 
 /// A function of the object that `address` belongs to, or else of those that all see.
-fn find_symbol(address: usize, name: &CStr) -> Option<*mut c_void> {
+pub(crate) fn find_symbol(address: usize, name: &CStr) -> Option<*mut c_void> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: fills in the place; the name is that of a loaded object, which is not loaded anew.
     let found = unsafe {

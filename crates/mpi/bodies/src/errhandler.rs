@@ -1,6 +1,6 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
-use crate::abi::{Abi, HandleKind};
+use crate::abi::{Abi, HandleKind, MPICH_THROWS, OPENMPI_THROWS};
 use crate::c_args::{Callback, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, ErrorObject, Result, unimplemented_string};
 use crate::callback::ErrhandlerFunction;
@@ -12,7 +12,10 @@ use crate::objects::{self, comm, errhandler, errhandlers, find_comm, publish};
 use crate::rank_context::RankContext;
 use crate::session::{find_session, session};
 use crate::win::{find_window, window};
-use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
+use crate::{
+    call_site, callback_conventions, cpp_exceptions, init_state, optional_checks, recent_errors,
+    trace_calls,
+};
 use garonne_job::settings;
 use garonne_mpi::errhandler::{Errhandler, ErrhandlerKind, UserHandler};
 use garonne_mpi::error::{Class, Error};
@@ -79,6 +82,20 @@ fn invoke_handler(call: CallId, holder: ErrorObject, fault: CallError) -> c_int 
             let code = recent_errors::record(call, site, fault.error());
             let _shown = fault.comm().map(RevivedHandle::new);
             user.callback.call(object, code);
+            code
+        }
+        Errhandler::Cxx(word) => {
+            let code = recent_errors::record(call, site, fault.error());
+            let _shown = fault.comm().map(RevivedHandle::new);
+            if word == OPENMPI_THROWS {
+                let kind = match holder {
+                    _ if fault.comm().is_some() => HandleKind::Comm,
+                    ErrorObject::Win(_) => HandleKind::Win,
+                    ErrorObject::File(_) => HandleKind::File,
+                    _ => HandleKind::Comm,
+                };
+                callback_conventions::throw_openmpi(kind, object, code);
+            }
             code
         }
         Errhandler::Fatal | Errhandler::Abort => fatal(call, site, fault.error()),
@@ -375,6 +392,7 @@ fn return_errhandler(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()
         Errhandler::Fatal => MPI_ERRORS_ARE_FATAL,
         Errhandler::Abort => MPI_ERRORS_ABORT,
         Errhandler::Return => MPI_ERRORS_RETURN,
+        Errhandler::Cxx(word) => MPI_Errhandler(word),
         Errhandler::User(user) => {
             let _shared = lock(&state().returned);
             handle_of_user(user)?
@@ -410,7 +428,10 @@ pub(crate) fn errhandler_free(_: CallId, handle: Ptr<MPI_Errhandler>) -> Result<
     let old = handle.get()?;
     let predefined = matches!(
         old,
-        MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN
+        MPI_ERRORS_ARE_FATAL
+            | MPI_ERRORS_ABORT
+            | MPI_ERRORS_RETURN
+            | MPI_Errhandler(MPICH_THROWS | OPENMPI_THROWS)
     );
     if !predefined && !free_user(old) {
         return Err(objects::unknown_handle(

@@ -39,6 +39,7 @@ mod comm;
 mod comm_contexts;
 mod constants;
 mod cpp_exceptions;
+pub mod cxx_attributes;
 mod datatype;
 mod datatype_queries;
 mod datatype_refs;

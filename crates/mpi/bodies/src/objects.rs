@@ -4,6 +4,7 @@
 //! A lookup returns a reference that lives until the program frees the handle. The standard forbids
 //! freeing a handle while a call uses it. Pending operations, which outlive the call, take a clone.
 
+use crate::abi::{MPICH_THROWS, OPENMPI_THROWS};
 use crate::call::{CallError, Result};
 use crate::comm_contexts;
 use crate::constants::*;
@@ -253,6 +254,7 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
         MPI_ERRORS_ARE_FATAL => Ok(Errhandler::Fatal),
         MPI_ERRORS_ABORT => Ok(Errhandler::Abort),
         MPI_ERRORS_RETURN => Ok(Errhandler::Return),
+        MPI_Errhandler(MPICH_THROWS | OPENMPI_THROWS) => Ok(Errhandler::Cxx(handle.0)),
         _ => errhandlers().get(handle).cloned().ok_or_else(|| {
             unknown_handle(
                 Class::Errhandler,

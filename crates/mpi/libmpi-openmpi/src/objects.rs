@@ -31,13 +31,22 @@ include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 unsafe extern "C" {
     /// Keeps the addresses of objects. In `libmpi_abi.so.1`.
     fn garonne_openmpi_objects(first: *const *const usize, count: usize);
+    /// Keeps the address of `MPI::ERRORS_THROW_EXCEPTIONS`. In `libmpi_abi.so.1`.
+    fn garonne_openmpi_exceptions(object: *const usize);
 }
 
 /// Tells the core where the objects are.
 extern "C" fn tell_addresses() {
-    // SAFETY: the addresses of objects that begin with a word and live as long as the process.
-    unsafe { garonne_openmpi_objects((&raw const ADDRESSES).cast(), ADDRESSES.len()) }
+    // SAFETY: the addresses of objects that begin with a word and live as long as the process. The
+    // last one is an object of atomic words.
+    unsafe {
+        garonne_openmpi_objects((&raw const ADDRESSES).cast(), ADDRESSES.len());
+        garonne_openmpi_exceptions(EXCEPTIONS.0);
+    }
 }
+
+/// Address of `MPI::ERRORS_THROW_EXCEPTIONS`, which may lie in the program.
+static EXCEPTIONS: Address = Address((&raw const ompi_mpi_errors_throw_exceptions).cast());
 
 /// Functions that the loader calls.
 #[used]
@@ -63,9 +72,8 @@ macro_rules! internals {
 }
 
 internals! {
-    /// `MPI::ERRORS_THROW_EXCEPTIONS`. The library stores functions in it; to the core it is no
-    /// error handler.
-    ompi_mpi_errors_throw_exceptions: [AtomicUsize; 128] = object_of_no_name();
+    /// `MPI::ERRORS_THROW_EXCEPTIONS`. The C++ library stores functions in it.
+    ompi_mpi_errors_throw_exceptions: [AtomicUsize; 128] = [const { AtomicUsize::new(0) }; 128];
     /// Codes of the C++ library's own errors: none.
     ompi_errcodes_intern: [AtomicUsize; 15] = [const { AtomicUsize::new(0) }; 15];
     /// Number of these codes.
@@ -78,13 +86,6 @@ internals! {
     opal_list_item_t_class: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
     /// Says that the C++ library locks its own lists.
     opal_uses_threads: AtomicBool = AtomicBool::new(true);
-}
-
-/// Returns an object whose first word names nothing.
-const fn object_of_no_name() -> [AtomicUsize; 128] {
-    let mut words = [const { AtomicUsize::new(0) }; 128];
-    words[0] = AtomicUsize::new(1 << 62);
-    words
 }
 
 /// Shows that the library is Garonne's, and which one.

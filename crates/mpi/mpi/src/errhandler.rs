@@ -18,6 +18,9 @@ pub enum Errhandler {
     Return,
     /// The program's function is called, then the call returns the code.
     User(Arc<UserHandler>),
+    /// `MPI::ERRORS_THROW_EXCEPTIONS` of the ABI whose word this is: the call returns the code to
+    /// that MPI's C++ library.
+    Cxx(usize),
 }
 
 /// Which kind of object a user's handler is for.
