@@ -52,6 +52,7 @@ def suite(context):
     yield Case("openmpi-abi/libraries of three ABIs in one process share its world", lambda: several(context, words))
     for giver, taker in itertools.permutations(SEVERAL, 2):
         yield Case(f"openmpi-abi/handle of {giver} given to {taker}", lambda giver=giver, taker=taker: crossed(context, words, giver, taker))
+    yield Case("openmpi-abi/header of another ABI", lambda: headers(context, place))
     library = shared_library(context, abi, place)
     for kind in KINDS:
         yield from objects(context, abi, place, library, kind)
@@ -82,9 +83,32 @@ def crossed(context, libraries, giver, taker):
     order = list(SEVERAL)
     words = context.launcher(2) + [*libraries, str(order.index(giver)), str(order.index(taker))]
     result = context.execute(f"openmpi-abi {giver} {taker}", words, timeout=60, env=context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")}))
-    said = "MPI_Barrier" if (giver, taker) == ("openmpi", "mpich") else OF[giver]
+    said = "this process has libmpi.so.12 and libmpi.so.40, whose handles differ" if (giver, taker) == ("openmpi", "mpich") else OF[giver]
     if result.code == 0 or said not in result.output or "MPI_Barrier" not in result.output:
         raise Failure(f"exit code {result.code}, and the error does not say '{said}' (log: {result.log})")
+
+
+def headers(context, place):
+    """A program that was compiled with the header of one ABI and linked with the library of another. Open MPI's handles are objects
+    that no other library has, so the linker names one; the others' are numbers, which the first call refuses."""
+    source, place = place / "world.c", place / "headers"
+    place.mkdir(exist_ok=True)
+    source.write_text("#include <mpi.h>\nint main(void) { MPI_Init(0, 0); MPI_Barrier(MPI_COMM_WORLD); return MPI_Finalize(); }\n")
+    for (name, (include, _)), (other, (_, library)) in itertools.permutations(SEVERAL.items(), 2):
+        include = context.prefix / "include" if include is None else context.root / include
+        program = place / f"{name}_{other}"
+        directory = context.prefix / ("lib" if other == "standard" else "lib/foreign")
+        command = ["cc", f"-I{include}", source, "-o", program, f"-L{directory}", f"-l:{library}", f"-Wl,-rpath-link,{context.prefix}/lib"]
+        built = context.execute(f"openmpi-abi {name} header build {other}", command, timeout=60)
+        if name == "openmpi":
+            if built.code == 0 or "ompi_mpi_comm_world" not in built.output:
+                raise Failure(f"the linker does not name the object that {library} lacks (log: {built.log})")
+            continue
+        check(built)
+        env = context.environment({"LD_LIBRARY_PATH": f"{context.prefix}/lib/foreign:{context.prefix}/lib"})
+        result = context.execute(f"openmpi-abi {name} header {other}", [*context.launcher(1), program], timeout=60, env=env)
+        if result.code == 0 or OF[name] not in result.output or "MPI_Barrier" not in result.output:
+            raise Failure(f"the error does not say '{OF[name]}' (log: {result.log})")
 
 
 def own_header(context, abi):

@@ -3,7 +3,7 @@
 //! A process may contain code for several ABIs, whose handles do not cross. Such a handle names no
 //! object; this module says whose it is, as far as that can be seen.
 
-use crate::abi::{UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
+use crate::abi::{OtherAbi, UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
 use crate::handle::FIRST_DYNAMIC;
 use std::ffi::{CStr, c_void};
 
@@ -32,6 +32,33 @@ pub(crate) fn origin(word: usize) -> Option<String> {
     let rest = name.strip_prefix("ompi_")?;
     (rest.starts_with("mpi_") || rest.starts_with("request_") || rest.starts_with("message_"))
         .then(|| format!("the address of {name}, a handle of Open MPI's ABI"))
+}
+
+/// Libraries of the other ABIs, by ABI.
+const LIBRARIES: [&[&CStr]; OtherAbi::COUNT] =
+    [&[c"libmpi.so.12", c"libmpich.so.12"], &[c"libmpi.so.40"]];
+
+/// Returns a remark for errors that name a handle whose ABI does not show: which libraries this
+/// process has, if they have several ABIs; else nothing.
+pub(crate) fn hint() -> String {
+    let loaded = LIBRARIES.map(|names| names.iter().find(|name| is_loaded(name)));
+    match loaded {
+        [Some(first), Some(second)] => format!(
+            ", or of another ABI: this process has {} and {}, whose handles differ",
+            first.to_string_lossy(),
+            second.to_string_lossy()
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Returns whether the process has loaded a library.
+fn is_loaded(name: &CStr) -> bool {
+    // SAFETY: loads nothing, and gives back what it has got.
+    unsafe {
+        let found = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        !found.is_null() && libc::dlclose(found) == 0
+    }
 }
 
 /// Returns whether a word looks like a predefined handle of MPICH's: a mark of predefined objects,

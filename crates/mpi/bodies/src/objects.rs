@@ -359,15 +359,17 @@ pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize)
         format!("{handle:#x} is no {kind}: it is {origin}, which this call does not take")
     } else if foreign_handles::as_passed(word) < FIRST_DYNAMIC {
         let word = foreign_handles::as_passed(word);
-        format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
+        let hint = foreign_handles::hint();
+        format!("{word:#x} is no {kind}: a handle of another kind, or not initialised{hint}")
     } else {
         let word = foreign_handles::as_passed(word);
         let other = match RankContext::current().is_only() {
             true => "",
             false => ", or belongs to another rank of this process",
         };
+        let hint = foreign_handles::hint();
         format!(
-            "{word:#x} is no {kind}: it was freed already, or is a handle of another kind{other}"
+            "{word:#x} is no {kind}: it was freed already, or is a handle of another kind{other}{hint}"
         )
     };
     CallError::new(class, what)
