@@ -473,6 +473,34 @@ fn the_environment_and_the_directory_are_the_ranks_too() {
 }
 
 #[test]
+fn ranks_find_their_place_under_the_names_of_other_launchers() {
+    let ranks = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    let here = [
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_NODE_RANK",
+        "MPI_LOCALRANKID",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+    ];
+    let all_here = [
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "MPI_LOCALNRANKS",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+    ];
+    let names = [&ranks[..], &here, &sizes, &all_here].concat();
+    let show = format!("echo ${}", names.join(" $"));
+    let said = said(command("run -n 2 sh -c").arg(show));
+    assert_eq!(said.code, 0, "{said:?}");
+    let line = |rank: &str| {
+        let of_rank = [rank].repeat(ranks.len() + here.len());
+        [of_rank, ["2"].repeat(sizes.len() + all_here.len())]
+            .concat()
+            .join(" ")
+    };
+    assert_eq!(said.sorted(), [line("0"), line("1")], "{said:?}");
+}
+
+#[test]
 fn time_runs_out_with_its_own_exit_code() {
     let said = run("run -n 2 --timeout 0.2 sleep 60");
     assert_eq!(said.code, 124);

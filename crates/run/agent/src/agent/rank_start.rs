@@ -430,10 +430,13 @@ fn environment(ready: &PreparedProgram, place: &RankPosition) -> Result<Vec<CStr
         ("OMPI_COMM_WORLD_SIZE", &size),
         ("OMPI_COMM_WORLD_LOCAL_RANK", &here),
         ("OMPI_COMM_WORLD_LOCAL_SIZE", &all_here),
+        ("OMPI_COMM_WORLD_NODE_RANK", &here),
         ("PMI_RANK", &rank),
         ("PMI_SIZE", &size),
         ("MPI_LOCALRANKID", &here),
         ("MPI_LOCALNRANKS", &all_here),
+        ("MV2_COMM_WORLD_LOCAL_RANK", &here),
+        ("MV2_COMM_WORLD_LOCAL_SIZE", &all_here),
     ];
     let shared = ready
         .env
