@@ -224,7 +224,16 @@ def wrapper(context):
     has(said("integers", "-fdefault-integer-8", source, code=1), "-fdefault-integer-8", "INTEGER has 4 bytes")
     has(said("compiler", "-fc=/nowhere/fc", source, code=1), "/nowhere/fc")
     has(said("no fortran", "-fc=true", source, code=1), "no Fortran compiler that this version knows")
+    strange = build / "strange"
+    strange.write_text("#!/bin/sh\necho Strange Fortran 77\n")
+    strange.chmod(0o755)
+    has(said("strange", f"-fc={strange}", source, code=1), "it says: Strange Fortran 77")
     has(said("option", "-showme:nothing", code=1), "unknown option")
+    # A compiler for which a module is too much.
+    old = build / "old-gfortran"
+    old.write_text("#!/bin/sh\ncase \"$*\" in *mpi_f08.f90*) echo 'type(..) is not known'; exit 1 ;; esac\nexec gfortran \"$@\"\n")
+    old.chmod(0o755)
+    has(said("old compiler", f"-fc={old}", source, code=1), "type(..) is not known", "cannot compile the modules mpi and mpi_f08", "gfortran 12")
     # A prefix that cannot be written: modules go to the cache.
     cache = build / "cache"
     shutil.rmtree(cache, ignore_errors=True)
@@ -272,7 +281,7 @@ def self_check(context):
     link = context.work / "fortran/broken-gfortran"
     link.unlink(missing_ok=True)
     link.symlink_to(broken)
-    for name, compiler, words in [("broken", link, ["FAILED  sections: does not compile", "sections are too much", "1 of"]), ("none", "true", ["cannot be used"])]:
+    for name, compiler, words in [("broken", link, ["FAILED  sections: does not compile", "sections are too much", "1 of"]), ("none", "true", ["cannot be used"]), ("missing", "ifx-that-is-not-there", ["error: there is no compiler ifx-that-is-not-there"])]:
         bad = context.execute(f"fortran check {name}", [garonne, "fortran", "--check", "--fc", compiler], timeout=300)
         if bad.code != 1 or any(word not in bad.output for word in words):
             raise Failure(f"it says other than {words} of {name} (log: {bad.log})\n{bad.output}")

@@ -22,6 +22,8 @@ pub struct FortranArgs {
 const SHARED: &str = "check";
 /// Seconds that a program may run.
 const LIMIT_S: &str = "120";
+/// Exit code of a shell for a command that it does not find.
+const NOT_FOUND: i32 = 127;
 /// Lines shown of what a compiler or a program says that fails.
 const LINES: usize = 8;
 /// The interfaces, and the macros by which a source with all three is told which to take.
@@ -90,9 +92,12 @@ fn try_all(
     };
     let compiler = finished(mpifort(&["-showme:command"]))?;
     let version = finished(mpifort(&["--version"]))?;
+    let compiler = text_of(&compiler);
+    if version.status.code() == Some(NOT_FOUND) {
+        return Err(format!("there is no compiler {}", compiler.trim()));
+    }
     let version = text_of(&version);
     let version = version.lines().find(|line| !line.trim().is_empty());
-    let compiler = text_of(&compiler);
     outln!("{}: {}", compiler.trim(), version.unwrap_or("no version"));
 
     // Modules are built now, if the compiler is new.
