@@ -12,6 +12,7 @@ pub mod job_lookup;
 mod join;
 mod map;
 mod network;
+mod omp;
 mod overlap;
 mod ping;
 mod ps;
@@ -102,6 +103,9 @@ enum Command {
     /// Schedulers of nested sets of threads: compare them in virtual time, look at what they did
     #[command(subcommand)]
     Bubbles(bubbles::BubblesCommand),
+    /// Programs of gcc -fopenmp with their threads as fibers: garonne omp run -- ./app
+    #[command(subcommand)]
+    Omp(omp::OmpCommand),
     /// Why something is as it is: binding, settings, costs
     Why(why::WhyArgs),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -172,6 +176,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Network(args) => network::run(&args),
         Command::Strategy(args) => strategy::run(&args),
         Command::Bubbles(command) => bubbles::run(&command),
+        Command::Omp(command) => omp::run(&command),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Fortran(args) => fortran::run(&args),

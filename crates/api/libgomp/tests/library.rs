@@ -1,0 +1,160 @@
+//! Symbols of `libgomp.so.1`, and programs of `gcc -fopenmp` with it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where distributions have GCC's own library.
+const SYSTEM: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/libgomp.so.1",
+    "/usr/lib/aarch64-linux-gnu/libgomp.so.1",
+    "/usr/lib64/libgomp.so.1",
+];
+
+fn compiler() -> String {
+    std::env::var("CC").unwrap_or_else(|_| "cc".into())
+}
+
+/// The folder of the library: cargo builds none for tests of a crate that is only that.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let target = place.parent().unwrap();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "-q", "-p", "garonne-libgomp", "--target-dir"])
+            .arg(target)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{text}");
+        let folder = place.join("libgomp");
+        std::fs::create_dir_all(&folder).unwrap();
+        let linked = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("link.sh"))
+            .arg(target.join("debug/libgaronne_gomp.a"))
+            .arg(folder.join("libgomp.so.1"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&linked.stderr);
+        assert!(linked.status.success(), "{text}");
+        folder
+    })
+}
+
+/// Symbols that a library defines, with their versions.
+fn symbols(library: &Path) -> BTreeSet<String> {
+    let output = Command::new("readelf")
+        .args(["-W", "--dyn-syms"])
+        .arg(library)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| line.split_whitespace().collect());
+    lines
+        .filter(|words: &Vec<&str>| words.len() > 7 && words[6] != "UND" && words[7].contains('@'))
+        .map(|words| words[7].to_owned())
+        .collect()
+}
+
+/// Symbols that the linker's script names: by version, and those of two versions twice.
+fn scripted() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut version = "";
+    for line in include_str!("../libgomp.map").lines() {
+        let line = line.trim();
+        if let Some(name) = line.strip_suffix(" {") {
+            version = name;
+        } else if let Some(symbol) = line.strip_suffix(';')
+            && !line.starts_with(['}', 'l'])
+        {
+            let is_old = version == "OMP_1.0" && symbol.contains("lock");
+            let mark = if is_old { "@" } else { "@@" };
+            found.insert(format!("{symbol}{mark}{version}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_library_has_the_symbols_and_versions_of_gcc_12() {
+    let own = symbols(&folder().join("libgomp.so.1"));
+    let scripted = scripted();
+    assert!(own.len() > 400, "{} symbols", own.len());
+    let different: Vec<_> = own.symmetric_difference(&scripted).collect();
+    assert!(different.is_empty(), "{different:?}");
+    let version = Command::new("gcc").arg("-dumpversion").output();
+    let is_12 = version.is_ok_and(|version| version.stdout.starts_with(b"12"));
+    let system = SYSTEM
+        .iter()
+        .map(Path::new)
+        .find(|library| library.exists());
+    if let Some(system) = system.filter(|_| is_12) {
+        let theirs = symbols(system);
+        let different: Vec<_> = own.symmetric_difference(&theirs).collect();
+        assert!(different.is_empty(), "{different:?}");
+    }
+}
+
+/// The program, built once.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/constructs.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("constructs");
+        let compiled = Command::new(compiler())
+            .args(["-Wall", "-Werror", "-O2", "-fopenmp"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{text}");
+        program
+    })
+}
+
+/// Runs the program with variables of the environment. Returns what it printed.
+fn run(variables: &[(&str, &str)]) -> (bool, String, String) {
+    let ran = Command::new("timeout")
+        .arg("200")
+        .arg(program())
+        .env("LD_LIBRARY_PATH", folder())
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (ran.status.success(), text(&ran.stdout), text(&ran.stderr))
+}
+
+#[test]
+fn a_program_uses_every_construct() {
+    for threads in ["1", "2", "5", "16"] {
+        let (is_well, out, err) =
+            run(&[("OMP_NUM_THREADS", threads), ("OMP_CANCELLATION", "true")]);
+        assert!(
+            is_well && out == "all is well\n",
+            "{threads} threads: {out}{err}"
+        );
+    }
+}
+
+#[test]
+fn the_environment_is_told() {
+    let variables = [
+        ("OMP_DISPLAY_ENV", "true"),
+        ("OMP_NUM_THREADS", "3,2"),
+        ("OMP_SCHEDULE", "guided,4"),
+        ("OMP_CANCELLATION", "true"),
+    ];
+    let (is_well, _, err) = run(&variables);
+    assert!(is_well, "{err}");
+    for line in [
+        "OMP_NUM_THREADS = '3,2'",
+        "OMP_SCHEDULE = 'GUIDED,4'",
+        "OMP_NESTED = 'TRUE'",
+    ] {
+        assert!(err.contains(line), "{line}: {err}");
+    }
+}
