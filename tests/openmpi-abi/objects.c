@@ -137,6 +137,53 @@ static void garbage(void)
     CHECK(MPI_T_finalize() == MPI_SUCCESS);
 }
 
+extern struct garonne_openmpi_abi_object ompi_mpi_lb, ompi_mpi_ub;
+#define REMOVED(object) ((MPI_Datatype)(void *)&object)
+
+/* MPI_LB and MPI_UB, which MPI 3.0 removed, and which programs still have: markers win over data, and remain in types made of it. */
+static void markers(void)
+{
+    MPI_Datatype lower = REMOVED(ompi_mpi_lb), upper = REMOVED(ompi_mpi_ub), types[] = { lower, MPI_INT, upper }, marked, both, plain;
+    int lengths[] = { 1, 2, 1 }, ones[] = { 1, 1 };
+    MPI_Aint places[] = { -4, 8, 40 }, beside[] = { 0, 100 }, lb, extent;
+    CHECK(MPI_SUCCESS == MPI_Type_create_struct(3, lengths, places, types, &marked));
+    MPI_Type_get_extent(marked, &lb, &extent);
+    CHECK(lb == -4 && extent == 44);
+    MPI_Type_get_true_extent(marked, &lb, &extent);
+    CHECK(lb == 8 && extent == 8);
+    MPI_Datatype parts[] = { marked, MPI_INT };
+    CHECK(MPI_SUCCESS == MPI_Type_create_struct(2, ones, beside, parts, &both));
+    MPI_Type_get_extent(both, &lb, &extent);
+    CHECK(lb == -4 && extent == 44);
+    MPI_Type_free(&both);
+    parts[1] = upper;
+    CHECK(MPI_SUCCESS == MPI_Type_create_struct(2, ones, beside, parts, &both));
+    MPI_Type_get_extent(both, &lb, &extent);
+    CHECK(lb == -4 && extent == 104);
+    MPI_Type_free(&both);
+    MPI_Type_free(&marked);
+    /* One alone, and of length 0. */
+    CHECK(MPI_SUCCESS == MPI_Type_create_struct(2, lengths + 1, places + 1, types + 1, &plain));
+    MPI_Type_get_extent(plain, &lb, &extent);
+    CHECK(lb == 8 && extent == 32);
+    MPI_Type_free(&plain);
+    lengths[0] = lengths[2] = 0;
+    CHECK(MPI_SUCCESS == MPI_Type_create_struct(3, lengths, places, types, &plain));
+    MPI_Type_get_extent(plain, &lb, &extent);
+    CHECK(lb == 8 && extent == 8);
+    /* Two elements of it arrive as two of the plain type. */
+    lengths[0] = lengths[2] = 1;
+    MPI_Type_create_struct(3, lengths, places, types, &marked);
+    MPI_Type_commit(&marked);
+    int from[25], to[4] = { 0 };
+    for (int i = 0; i < 25; i++)
+        from[i] = i;
+    MPI_Sendrecv(from + 1, 2, marked, 0, 0, to, 4, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+    CHECK(to[0] == 3 && to[1] == 4 && to[2] == 14 && to[3] == 15);
+    MPI_Type_free(&marked);
+    MPI_Type_free(&plain);
+}
+
 int main(int argc, char **argv)
 {
     struct handles own, library;
@@ -155,6 +202,7 @@ int main(int argc, char **argv)
     returned();
     integers_of_fortran();
     limits();
+    markers();
     garbage();
     MPI_Finalize();
     return wrong != 0;

@@ -48,6 +48,19 @@ pub const MPICH_THROWS: usize = UNKNOWN_POINTER_HANDLE | 1 << 61 | 0x100;
 /// Word of `MPI::ERRORS_THROW_EXCEPTIONS` in Open MPI's ABI, which has functions that throw.
 pub const OPENMPI_THROWS: usize = UNKNOWN_POINTER_HANDLE | 1 << 61 | 0x101;
 
+/// Words of `MPI_LB` and `MPI_UB`, types of MPI 1 that the standard ABI has not, in the order of
+/// the ABIs: MPICH's handles, and the first words of Open MPI's objects.
+pub(crate) const BOUND_MARKERS: [[usize; 2]; OtherAbi::COUNT] = [
+    [
+        UNKNOWN_INT_HANDLE | 0x4c00_0010,
+        UNKNOWN_INT_HANDLE | 0x4c00_0011,
+    ],
+    [
+        UNKNOWN_POINTER_HANDLE | 1 << 61,
+        (UNKNOWN_POINTER_HANDLE | 1 << 61) + 1,
+    ],
+];
+
 /// Kinds of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {

@@ -1,5 +1,6 @@
 //! Making and freeing datatypes.
 
+use crate::abi::BOUND_MARKERS;
 use crate::attr::{attrs, find_attrs};
 use crate::c_args::{ConstPtr, CountsIn, Ptr};
 use crate::call::{CallError, CallId, Result};
@@ -14,16 +15,20 @@ use garonne_mpi::datatype::{
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
 
-/// Makes a type; the form is remembered for `MPI_Type_get_contents`.
-fn make(call: CallId, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
-    let form = if call.name().ends_with("_c") {
+/// Form of the arguments, which is remembered for `MPI_Type_get_contents`.
+fn form_of(call: CallId) -> ContentsForm {
+    if call.name().ends_with("_c") {
         ContentsForm::Large
     } else {
         ContentsForm::Int
-    };
+    }
+}
+
+/// Makes a type.
+fn make(call: CallId, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
     out.set(publish(
         objects::types(),
-        Datatype::construct(constructor, form)?,
+        Datatype::construct(constructor, form_of(call))?,
     )?)
 }
 
@@ -34,14 +39,6 @@ fn count_of(count: MPI_Count) -> Result<usize> {
             format!("count is {count}; it must not be negative"),
         )
     })
-}
-
-fn types(handles: ConstPtr<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {
-    handles
-        .take(n)?
-        .into_iter()
-        .map(|handle| datatype(handle).cloned())
-        .collect()
 }
 
 pub(crate) fn type_contiguous(
@@ -191,16 +188,74 @@ pub(crate) fn type_create_struct(
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
     let n = count_of(count)?;
-    let (blocklengths, displacements) = (blocklengths.take(n)?, displacements.take(n)?);
-    make(
-        call,
+    let mut parts = StructParts {
+        blocklengths: blocklengths.take(n)?,
+        displacements: displacements.take(n)?,
+        handles: handles.take(n)?,
+    };
+    let [lower, upper] = parts.take_markers();
+    let types = parts.handles.into_iter();
+    let made = Datatype::construct(
         Constructor::Struct {
-            blocklengths,
-            displacements,
-            types: types(handles, n)?,
+            blocklengths: parts.blocklengths,
+            displacements: parts.displacements,
+            types: types
+                .map(|handle| datatype(handle).cloned())
+                .collect::<Result<_>>()?,
         },
-        out,
-    )
+        form_of(call),
+    )?;
+    let made = match (lower, upper) {
+        (None, None) => made,
+        _ => made.with_markers(lower, upper, form_of(call))?,
+    };
+    out.set(publish(objects::types(), made)?)
+}
+
+/// Arguments of `MPI_Type_create_struct`.
+struct StructParts {
+    blocklengths: Vec<i64>,
+    displacements: Vec<i64>,
+    handles: Vec<MPI_Datatype>,
+}
+
+impl StructParts {
+    /// Takes the entries of `MPI_LB` and `MPI_UB` out, which programs of other ABIs may still have.
+    /// Returns the least displacement of the former and the greatest of the latter.
+    fn take_markers(&mut self) -> [Option<i64>; 2] {
+        let marker = |handle: &MPI_Datatype| {
+            let mut words = BOUND_MARKERS.iter();
+            words.find_map(|words| words.iter().position(|word| *word == handle.0))
+        };
+        let markers: Vec<Option<usize>> = self.handles.iter().map(marker).collect();
+        if markers.iter().all(Option::is_none) {
+            return [None, None];
+        }
+        let mut bounds: [Option<i64>; 2] = [None, None];
+        for (at, marker) in markers.iter().enumerate() {
+            let place = self.displacements[at];
+            match marker {
+                _ if self.blocklengths[at] == 0 => {}
+                Some(0) => bounds[0] = Some(bounds[0].map_or(place, |least| least.min(place))),
+                Some(_) => bounds[1] = Some(bounds[1].map_or(place, |most| most.max(place))),
+                None => {}
+            }
+        }
+        let keep = |at: usize| markers[at].is_none();
+        self.blocklengths = kept(&self.blocklengths, keep);
+        self.displacements = kept(&self.displacements, keep);
+        self.handles = kept(&self.handles, keep);
+        bounds
+    }
+}
+
+/// Copies the elements at some places.
+fn kept<T: Copy>(all: &[T], keep: impl Fn(usize) -> bool) -> Vec<T> {
+    let places = all.iter().enumerate();
+    places
+        .filter(|(at, _)| keep(*at))
+        .map(|(_, element)| *element)
+        .collect()
 }
 
 fn order(order: c_int) -> Result<ArrayOrder> {

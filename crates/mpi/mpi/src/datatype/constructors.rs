@@ -250,6 +250,40 @@ impl Datatype {
             ContentsForm::Int,
         )
     }
+
+    /// Adds markers of bounds as entries of the types `MPI_LB` and `MPI_UB` did, which MPI 3.0
+    /// removed. `lower` is the least displacement of such entries, `upper` the greatest. A marker
+    /// wins over data, and stands beside markers of the type's parts.
+    pub fn with_markers(
+        &self,
+        lower: Option<i64>,
+        upper: Option<i64>,
+        form: ContentsForm,
+    ) -> Result<Datatype> {
+        let marks = self.summary().marks;
+        let lb = match (lower, marks) {
+            (Some(lower), Some(_)) => lower.min(self.lb()),
+            (lower, _) => lower.unwrap_or(self.lb()),
+        };
+        let ub = match (upper, marks) {
+            (Some(upper), Some(_)) => upper.max(self.ub()),
+            (upper, _) => upper.unwrap_or(self.ub()),
+        };
+        let extent = ub.checked_sub(lb).ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("the extent from {lb} to {ub} is more than 64 bits can say"),
+            )
+        })?;
+        Self::construct(
+            Constructor::Resized {
+                lb,
+                extent,
+                old: self.clone(),
+            },
+            form,
+        )
+    }
 }
 
 /// Checks the arguments and lowers them to a type map.

@@ -392,3 +392,21 @@ fn only_structures_are_padded_and_padding_of_parts_counts() {
     );
     assert_eq!(named(codes::LONG_INT).extent(), 16);
 }
+
+#[test]
+fn markers_win_over_data_and_stand_beside_others() {
+    let form = ContentsForm::Int;
+    let ints = Datatype::structure(&[2], &[8], &[named(codes::INT)]).unwrap();
+    let marked = ints.with_markers(Some(-4), Some(40), form).unwrap();
+    assert_eq!((marked.lb(), marked.ub(), marked.size()), (-4, 40, 8));
+    assert_eq!((marked.true_lb(), marked.true_extent()), (8, 8));
+    let only_upper = ints.with_markers(None, Some(12), form).unwrap();
+    assert_eq!((only_upper.lb(), only_upper.ub()), (8, 12));
+    // A second marker counts where it lies further out than that of the part.
+    let outer = Datatype::structure(&[1], &[100], &[marked]).unwrap();
+    let inside = outer.with_markers(Some(120), Some(130), form).unwrap();
+    assert_eq!((inside.lb(), inside.ub()), (96, 140));
+    let outside = outer.with_markers(Some(0), Some(200), form).unwrap();
+    assert_eq!((outside.lb(), outside.ub()), (0, 200));
+    assert!(ints.with_markers(Some(i64::MIN), Some(1), form).is_err());
+}
