@@ -27,11 +27,14 @@ with numpy.errstate(all="raise"):
         for i in range(x0, x1):
             values[i, j] = numpy.sin(0.3 * i) + 0.01 * j
 matrix.mult(wanted, right)
-for method, preconditioner in (("cg", "jacobi"), ("gmres", "bjacobi"), ("bcgs", "asm")):
+for method, preconditioner in (("cg", "jacobi"), ("gmres", "bjacobi"), ("bcgs", "asm"), ("cg", "hypre"), ("preonly", "mumps")):
     solver = PETSc.KSP().create(world)
     solver.setOperators(matrix)
     solver.setType(method)
-    solver.getPC().setType(preconditioner)
+    # hypre's multigrid method, and MUMPS as a direct solver, are libraries of their own.
+    solver.getPC().setType("lu" if preconditioner == "mumps" else preconditioner)
+    if preconditioner == "mumps":
+        solver.getPC().setFactorSolverType("mumps")
     solver.setTolerances(rtol=1e-12, max_it=2000)
     found.set(0)
     solver.solve(right, found)
