@@ -55,8 +55,8 @@ static void point_to_point(void)
 /* A receive from any source pends until the death is acknowledged, and then gets its message. */
 static void any_source(void)
 {
-    int word = 5, got = 0, acked = -1, over = 0, members = 0;
-    MPI_Request request;
+    int word = 5, got = 0, late = 0, acked = -1, over = 0, members = 0;
+    MPI_Request request, second;
     MPI_Group dead, world;
     MPI_Status status;
     if (rank == 1) die();
@@ -64,6 +64,7 @@ static void any_source(void)
         int start = 0;
         CHECK(MPI_Recv(&start, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == 0);
         MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+        MPI_Send(&word, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
     }
     if (rank != 0) return;
     CHECK(MPI_Irecv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 2, MPI_COMM_WORLD, &request) == 0);
@@ -71,6 +72,9 @@ static void any_source(void)
     CHECK(request != MPI_REQUEST_NULL);
     CHECK(class_of(MPI_Test(&request, &over, &status)) == MPIX_ERR_PROC_FAILED_PENDING);
     CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 2, MPI_COMM_WORLD, &status)) == MPIX_ERR_PROC_FAILED);
+    /* One that begins after the death. */
+    CHECK(MPI_Irecv(&late, 1, MPI_INT, MPI_ANY_SOURCE, 3, MPI_COMM_WORLD, &second) == 0);
+    CHECK(class_of(MPI_Wait(&second, &status)) == MPIX_ERR_PROC_FAILED_PENDING);
     MPIX_Comm_get_failed(MPI_COMM_WORLD, &dead);
     MPI_Group_size(dead, &members);
     CHECK(members == 1);
@@ -88,6 +92,7 @@ static void any_source(void)
     MPI_Group_free(&world);
     CHECK(MPI_Send(&word, 1, MPI_INT, 2, 1, MPI_COMM_WORLD) == 0);
     CHECK(MPI_Wait(&request, &status) == 0 && got == 5 && status.MPI_SOURCE == 2);
+    CHECK(MPI_Wait(&second, &status) == 0 && late == 5);
     CHECK(request == MPI_REQUEST_NULL);
 }
 
@@ -228,6 +233,85 @@ static void lock_holder(void)
     CHECK(MPI_Win_unlock(2, win) == MPI_SUCCESS);
 }
 
+/* Both groups of an intercommunicator agree, and shrink it; what comes of it works. */
+static void groups(void)
+{
+    int flag = ~(1 << rank), left, far, sum = -1, mine = rank % 2, dead = 0;
+    MPI_Comm half, inter, small, merged;
+    MPI_Comm_split(MPI_COMM_WORLD, mine, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - mine, 5, &inter);
+    MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+    if (rank == size - 1) die();
+    CHECK(class_of(MPIX_Comm_agree(inter, &flag)) == MPIX_ERR_PROC_FAILED);
+    for (int other = 0; other < size - 1; other++) CHECK(!(flag >> other & 1));
+    CHECK(MPIX_Comm_ack_failed(inter, size, &dead) == 0 && dead == 1);
+    flag = 6;
+    CHECK(MPIX_Comm_agree(inter, &flag) == 0 && flag == 6);
+    CHECK(MPIX_Comm_revoke(inter) == 0);
+    CHECK(MPIX_Comm_shrink(inter, &small) == 0);
+    MPI_Comm_size(small, &left);
+    MPI_Comm_remote_size(small, &far);
+    CHECK(left + far == size - 1);
+    CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, small) == 0);
+    CHECK(MPI_Intercomm_merge(small, mine, &merged) == 0);
+    CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, merged) == 0);
+    CHECK(sum == (size - 1) * (size - 2) / 2);
+    MPI_Comm_free(&merged);
+    MPI_Comm_free(&small);
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+
+/* Processes that the others have started, one of which dies: those of both worlds hear of it, agree and shrink. */
+static void spawned(char *program, MPI_Comm parent)
+{
+    char *words[] = {"spawned", NULL};
+    int is_new = parent != MPI_COMM_NULL, all, place, got, flag, left, sum = -1, one = 1, dead = 0;
+    MPI_Comm inter = parent, whole, small;
+    MPI_Group failed;
+    if (!is_new)
+        CHECK(MPI_Comm_spawn(program, words, 3, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE) == 0);
+    MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+    CHECK(MPI_Intercomm_merge(inter, is_new, &whole) == 0);
+    MPI_Comm_set_errhandler(whole, MPI_ERRORS_RETURN);
+    MPI_Comm_size(whole, &all);
+    MPI_Comm_rank(whole, &place);
+    for (int i = 0; i < 20; i++) {
+        flag = i;
+        CHECK(MPIX_Comm_agree(i % 2 ? whole : inter, &flag) == 0 && flag == i);
+    }
+    if (is_new && rank == 1) die();
+    /* Nobody has talked to it before. */
+    int victim = all - 2;
+    CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, victim, 3, whole, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+    if (!is_new) CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, 1, 3, inter, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+    MPI_Comm_get_failed(whole, &failed);
+    MPI_Group_size(failed, &dead);
+    CHECK(dead == 1);
+    MPI_Group_free(&failed);
+    flag = ~(1 << place);
+    CHECK(class_of(MPIX_Comm_agree(whole, &flag)) == MPIX_ERR_PROC_FAILED);
+    for (int other = 0; other < all; other++) CHECK(other == victim || !(flag >> other & 1));
+    CHECK(MPIX_Comm_ack_failed(whole, all, &dead) == 0 && dead == 1);
+    flag = 6;
+    CHECK(MPIX_Comm_agree(whole, &flag) == 0 && flag == 6);
+    if (place == 0) CHECK(MPIX_Comm_revoke(whole) == 0);
+    else if (place == all - 1)
+        CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, 1, 4, whole, MPI_STATUS_IGNORE)) == MPIX_ERR_REVOKED);
+    CHECK(MPIX_Comm_shrink(whole, &small) == 0);
+    MPI_Comm_size(small, &left);
+    CHECK(left == all - 1);
+    CHECK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, small) == 0 && sum == left);
+    MPI_Comm_free(&small);
+    CHECK(MPIX_Comm_shrink(inter, &small) == 0);
+    MPI_Comm_remote_size(small, &left);
+    CHECK(left == (is_new ? all - 3 : 2));
+    CHECK(MPI_Barrier(small) == 0);
+    MPI_Comm_free(&small);
+    MPI_Comm_free(&whole);
+    MPI_Comm_free(&inter);
+}
+
 /* Without deaths, by one rank or many. */
 static void alone(void)
 {
@@ -263,7 +347,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
-               {"revoke", revoked}, {"shrink", shrink}, {"lock-holder", lock_holder},
+               {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"lock-holder", lock_holder},
                {"alone", alone}};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -271,7 +355,10 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc > 1 && !strcmp(argv[1], all[i].name)) all[i].run();
-    if (rank == 0) printf("%s: done\n", argc > 1 ? argv[1] : "");
+    MPI_Comm parent;
+    MPI_Comm_get_parent(&parent);
+    if (argc > 1 && !strcmp(argv[1], "spawned")) spawned(argv[0], parent);
+    if (rank == 0 && parent == MPI_COMM_NULL) printf("%s: done\n", argc > 1 ? argv[1] : "");
     MPI_Finalize();
     return 0;
 }

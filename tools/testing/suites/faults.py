@@ -8,7 +8,7 @@ from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
 # Scenes of tests/faults/faults.c, and how many ranks die in each.
-SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1}
+SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1, "groups": 1, "spawned": 1}
 KILLED = "was killed by SIGKILL"
 # How many ranks are killed under the stencil.
 KILLS, SOAK_KILLS = 25, 1000
@@ -18,9 +18,9 @@ def suite(context):
     context.installed()
     place = context.work / "faults"
     place.mkdir(exist_ok=True)
-    program, stencil = place / "faults", place / "heat_survive"
+    program, stencil, respawn = place / "faults", place / "heat_survive", place / "heat_respawn"
     source = context.root / "tests/faults/faults.c"
-    for what, into in ((source, program), (context.root / "examples/heat_survive.c", stencil)):
+    for what, into in ((source, program), (context.root / "examples/heat_survive.c", stencil), (context.root / "examples/heat_respawn.c", respawn)):
         check(context.execute(f"{into.name} build", [context.mpicc(), "-O1", "-Wall", what, "-o", into], timeout=60))
     ranks = context.launcher
     survive = [*ranks(4), "--survive"]
@@ -30,6 +30,7 @@ def suite(context):
     yield case(context, "alone, without a launcher", [program, "alone"], "alone: done", 0)
     yield Case("faults/nobody is left", lambda: nobody_left(context, ranks(2)))
     yield Case("faults/a stencil whose ranks are killed", lambda: killed(context, [*ranks(6), "--survive"], stencil))
+    yield Case("faults/a stencil whose dead are replaced", lambda: killed(context, [*ranks(4), "--survive"], respawn))
     if context.foreign:
         return
     for abi in (mpich_abi.family(context), openmpi_abi.family(context)):
@@ -65,7 +66,7 @@ def nobody_left(context, launcher):
 def killed(context, launcher, stencil):
     deaths = 0
     for seed in itertools.count(1):
-        name = "faults/stencil" if seed % 50 else f"faults/stencil {seed}"
+        name = f"faults/{stencil.name}" if seed % 50 else f"faults/{stencil.name} {seed}"
         result = context.execute(name, [*map(str, launcher), str(stencil), "1000", "600", str(seed)], timeout=120)
         if result.code != 0 or "the answer is right" not in result.output:
             raise Failure(f"seed {seed}: it ended with {result.code} (log: {result.log})\n{result.output[-1000:]}")

@@ -5,6 +5,7 @@ import os
 from ..jobs_on_hosts import run as run_on_hosts
 from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
+from ..other_launchers import Slurm
 from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
@@ -32,6 +33,7 @@ def suite(context):
     yield case(context, "fewer than asked", [*ranks(2), program, "soft"], [DONE])
     yield case(context, "in a directory, by a path", [*ranks(2), program, "placed"], [DONE, " in /\n"])
     yield case(context, "a started process that is killed", [*ranks(1), program, "child-killed"], [DONE, "G0206"])
+    yield case(context, "a started process that is killed, seen by all", [*ranks(3), program, "child-killed"], [DONE, "G0206"])
     yield case(context, "a parent that is killed", [*ranks(1), program, "parent-killed"], ["G0206"], 128 + 9)
     yield case(context, "a started process that ends last", [*ranks(1), program, "late"], ["the started process ends last"])
     yield case(context, "ports and published names", [*ranks(4), program, "ports"], [DONE])
@@ -41,6 +43,7 @@ def suite(context):
             converted = abi.build(context, place, source, name=f"processes_{abi.name}")
             yield case(context, f"four started by two, through {abi.library}", [*ranks(2), converted, "talk"], [DONE])
             yield case(context, f"a program that is not there, through {abi.library}", [*ranks(2), converted, "missing"], [DONE])
+        yield Case("processes/under slurm", lambda: under_slurm(context, program), second_try=True)
         for name, *how in MEETINGS:
             yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: two_jobs(context, program, name, how))
         for name, how in PLACES.items():
@@ -94,6 +97,19 @@ def on_other_hosts(context, program, first, then, mode):
         for at, count in then.items():
             expect(output.count(f"started on {hosts.names[at]} in /\n") == count, f"not {count} run on {hosts.names[at]}", output)
         expect(then or "the started process ends last" in output, "the started process was ended", output)
+
+
+def under_slurm(context, program):
+    """Ranks of `srun` start processes, and those of `garonne run` in an allocation, where they come to all its nodes."""
+    run = lambda *words: MarkedJob(list(map(str, words)), context.environment(slurm.environment)).end()
+    with Slurm(context) as slurm:
+        srun = ["srun", "--quiet", "--mpi=pmi2", "--overcommit", "-N2", "-n2"]
+        for mode, said in (("talk", DONE), ("missing", DONE), ("child-killed", "G0206"), ("late", "the started process ends last")):
+            code, output = run(*srun, program, mode)
+            expect(code == 0 and said in output, f"exit code {code} of {mode} by srun", output)
+        code, output = run("salloc", "--quiet", "-N2", "--ntasks-per-node=1", context.prefix / "bin/garonne", "run", "-n", 2, program, "placed")
+        expect(code == 0 and DONE in output, f"exit code {code} in an allocation", output)
+        expect(all(f"started on {node} in /" in output for node in ("gn1", "gn2")), "the started ones are not on both nodes", output)
 
 
 def in_jobs_of_two_hosts(context, program):

@@ -307,7 +307,7 @@ impl<R: Transport> Engine<R> {
         Ok(self.core.probe_windows(&pattern))
     }
 
-    fn check_sender(&self, pattern: &Pattern) -> Result<(), Error> {
+    fn check_sender(&mut self, pattern: &Pattern) -> Result<(), Error> {
         let Some(source) = pattern.source else {
             return match self.core.peers.any_lost() {
                 true => self.core.check_any_source(pattern.context),
@@ -318,7 +318,11 @@ impl<R: Transport> Engine<R> {
             Some(peer_index) if self.core.peers[peer_index as usize].gone => {
                 Err(self.core.peers[peer_index as usize].failure())
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => {
+                self.core.reach_other_world(source.peer);
+                Ok(())
+            }
         }
     }
 

@@ -212,6 +212,8 @@ impl<R: Transport> Engine<R> {
     /// of those that all members take part in.
     pub fn watch_context(&mut self, contexts: Range<ContextId>, members: Arc<dyn ContextMembers>) {
         let core = &mut self.core;
+        let mut far = members.peers();
+        far.retain(|peer| core.peers.is_of_other_world(*peer));
         let lost = core.peers.states().iter().find(|state| {
             // Living ones are the rule.
             state.gone && members.contains(state.peer)
@@ -232,6 +234,11 @@ impl<R: Transport> Engine<R> {
         if core.peers.faults.revoked.contains(&first) {
             core.revoke_known(contexts);
         }
+        // The deaths of members of other worlds become known by their connections alone.
+        for peer in far {
+            core.reach_other_world(peer);
+        }
+        self.progress_queued();
     }
 
     /// A communicator is freed: nobody uses its contexts again.
@@ -269,6 +276,12 @@ impl<R: Transport> Engine<R> {
     /// Returns whether a communicator is revoked, by its first context.
     pub fn is_revoked(&self, first: ContextId) -> bool {
         self.core.peers.faults.revoked.contains(&first)
+    }
+
+    /// Returns the processes to which nothing passes any more.
+    pub fn lost_peers(&self) -> Vec<Peer> {
+        let lost = self.core.peers.states().iter().filter(|state| state.gone);
+        lost.map(|state| state.peer).collect()
     }
 
     /// All losses so far of a communicator's members are acknowledged: its receives from any source
@@ -341,6 +354,22 @@ impl<R: Transport> Engine<R> {
 }
 
 impl Core {
+    /// Connects to a process of another world that something is awaited from: nobody but its
+    /// connection tells of its death. A packet that returns no credit does it.
+    #[cold]
+    pub(crate) fn reach_other_world(&mut self, peer: Peer) {
+        if !self.peers.is_of_other_world(peer) || self.peer_index(peer).is_some() {
+            return;
+        }
+        self.peers.mark_stale();
+        self.open_peer(peer, UNKNOWN);
+        let header = PacketHeader {
+            kind: PacketKind::Credit as u8,
+            ..PacketHeader::default()
+        };
+        self.queue_control(peer, header, ControlPayload::new());
+    }
+
     fn revoke_known(&mut self, contexts: Range<ContextId>) {
         for context in contexts {
             self.break_context(context, Error::Revoked);

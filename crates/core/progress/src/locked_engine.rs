@@ -725,6 +725,10 @@ impl<R: Transport + std::marker::Send, S: Environment> CommunicatorSupport for L
         self.lock_engine().is_revoked(first)
     }
 
+    fn lost_peers(&self) -> Vec<Peer> {
+        self.lock_engine().lost_peers()
+    }
+
     fn acknowledge_losses(&self, first: ContextId) {
         self.look_for_deaths();
         self.with(|shard| shard.acknowledge_losses(first));

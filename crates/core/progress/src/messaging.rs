@@ -542,6 +542,11 @@ pub trait CommunicatorSupport {
         false
     }
 
+    /// Returns the processes to which nothing passes any more.
+    fn lost_peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
     /// All losses of the communicator's members that are known here are acknowledged: its receives
     /// from any source go on.
     fn acknowledge_losses(&self, _first: ContextId) {}

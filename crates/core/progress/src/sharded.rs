@@ -603,6 +603,11 @@ where
             .is_some_and(|host| host.is_revoked(first))
     }
 
+    fn lost_peers(&self) -> Vec<Peer> {
+        let known = (0..self.count).filter_map(|shard| self.known(shard));
+        known.flat_map(|host| host.lost_peers()).collect()
+    }
+
     fn acknowledge_losses(&self, first: ContextId) {
         if let Some(host) = self.known(shard_of(first)) {
             host.acknowledge_losses(first);

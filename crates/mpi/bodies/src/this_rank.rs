@@ -264,7 +264,8 @@ fn connections_of(rank: &Rank) -> Option<Arc<dyn WorldConnector>> {
         let world = client.world();
         (world.job.0.to_ne_bytes(), world.epoch)
     });
-    let connections = WorldConnections::new(rank.host.clone(), job).ok()?;
+    let survives = rank.client.as_ref().is_some_and(|client| client.survives());
+    let connections = WorldConnections::new(rank.host.clone(), job, survives).ok()?;
     Some(Arc::new(connections))
 }
 

@@ -8,6 +8,7 @@
 use crate::attr::Keyvals;
 use crate::coll::SegmentAllocator;
 use crate::comm::context_ids::{self, ContextIds};
+use crate::comm::faults::AgreementMail;
 use crate::comm::other_worlds::{BridgeLease, Bridges};
 use crate::comm::{Comm, CommParts};
 use crate::errhandler::Errhandler;
@@ -215,6 +216,8 @@ pub struct Process {
     pub datareps: DatarepRegistry,
     pub(crate) contexts: Arc<ContextIds>,
     pub(crate) bridges: Bridges,
+    /// Messages of agreements across worlds.
+    pub(crate) mail: AgreementMail,
     life: Mutex<LifeCycle>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
@@ -326,6 +329,7 @@ impl Process {
             datareps: DatarepRegistry::default(),
             contexts: ContextIds::new(),
             bridges: Bridges::default(),
+            mail: AgreementMail::default(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
             retired: Mutex::default(),

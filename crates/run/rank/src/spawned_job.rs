@@ -86,13 +86,21 @@ fn on_cores_of_launcher<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Starts a job of these programs. Its processes connect to `port`.
-pub(crate) fn start(programs: &[SpawnProgram], port: &str) -> ConnectResult<Box<dyn SpawnedJob>> {
+/// Starts a job of these programs. Its processes connect to `port`. `survives`: it survives the
+/// deaths of its processes.
+pub(crate) fn start(
+    programs: &[SpawnProgram],
+    port: &str,
+    survives: bool,
+) -> ConnectResult<Box<dyn SpawnedJob>> {
     let failed = |text: String| ConnectError::new(ConnectFault::Spawn, text);
     let launcher = garonne_launchers::agent_program()
         .map_err(|error| failed(format!("no launcher for more processes: {error}")))?;
     let mut command = Command::new(&launcher);
     command.arg("run");
+    if survives {
+        command.arg("--survive");
+    }
     let mut is_first = true;
     for program in programs.iter().filter(|program| program.processes > 0) {
         let file = find(program).ok_or_else(|| {

@@ -69,12 +69,10 @@ impl Endpoint {
         let near = addresses::home().is_ok_and(|home| home == self.home);
         let of = |address: &&IpAddr| address.is_loopback() == near;
         let mut all: Vec<_> = self.addresses.iter().filter(of).collect();
-        if near {
-            all.extend(
-                self.addresses
-                    .iter()
-                    .filter(|address| !address.is_loopback()),
-            );
+        if all.is_empty() && near {
+            // Only then: an address that is gone meanwhile answers nothing, where this host refuses
+            // calls to a process that has died.
+            all.extend(&self.addresses);
         }
         let all = all.into_iter();
         all.map(|address| SocketAddr::new(*address, self.port))
@@ -248,6 +246,8 @@ pub struct WorldConnections {
     world_size: u32,
     /// A launcher started this process.
     is_launched: bool,
+    /// The job survives the deaths of its processes, and those that it starts do, too.
+    survives: bool,
     ports: Mutex<HashMap<String, OpenPort>>,
     prepared: Mutex<Preparations>,
     names: PublishedNames,
@@ -262,8 +262,12 @@ struct Preparations {
 
 impl WorldConnections {
     /// Connections of the process with this engine. `job`: identity of its job, number of its
-    /// world; `None`: nobody started it.
-    pub fn new(host: Arc<RankHost>, job: Option<([u8; 16], u32)>) -> ConnectResult<Self> {
+    /// world; `None`: nobody started it. `survives`: the job survives deaths.
+    pub fn new(
+        host: Arc<RankHost>,
+        job: Option<([u8; 16], u32)>,
+        survives: bool,
+    ) -> ConnectResult<Self> {
         use garonne_progress::messaging::Messaging;
         let is_launched = job.is_some();
         let (job, world) = match job {
@@ -285,6 +289,7 @@ impl WorldConnections {
             host,
             me,
             is_launched,
+            survives,
             ports: Mutex::default(),
             prepared: Mutex::default(),
             names: PublishedNames::default(),
@@ -536,7 +541,7 @@ impl WorldConnector for WorldConnections {
     }
 
     fn spawn(&self, programs: &[SpawnProgram], port: &str) -> ConnectResult<Box<dyn SpawnedJob>> {
-        crate::spawned_job::start(programs, port)
+        crate::spawned_job::start(programs, port, self.survives)
     }
 
     fn publish(&self, service: &str, port: &str) -> ConnectResult<()> {

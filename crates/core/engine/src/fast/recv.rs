@@ -463,10 +463,13 @@ impl<R: Transport> Engine<R> {
     #[inline(never)]
     pub(crate) fn post_unready(&mut self, catch: FastRecv) -> Option<Request> {
         let core = &mut self.core;
+        let may_receive = match catch.peer {
+            // Where a possible sender is lost, the general way asks whether that is acknowledged.
+            ANY_PEER => !core.peers.any_lost(),
+            peer => core.may_receive_from(peer),
+        };
         // One that comes in pieces already may match.
-        if core.unmatched_fragmented != 0
-            || catch.peer != ANY_PEER && !core.may_receive_from(catch.peer)
-        {
+        if core.unmatched_fragmented != 0 || !may_receive {
             return None;
         }
         let pattern = catch.pattern();

@@ -64,6 +64,11 @@ impl PeerTable {
         (peer as usize) < self.slots.len()
     }
 
+    /// Returns whether a peer is of another world.
+    pub(crate) fn is_of_other_world(&self, peer: Peer) -> bool {
+        peer >= self.world && self.has(peer)
+    }
+
     /// Returns the index of the state of `peer`, if there is one.
     #[inline]
     pub(crate) fn find(&self, peer: Peer) -> Option<u32> {

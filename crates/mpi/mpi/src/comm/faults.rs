@@ -2,20 +2,28 @@
 //! (User-Level Failure Mitigation, beyond MPI 5.0).
 //!
 //! The host tells of deaths, and decides agreements: the agents of the job are the detectors, and
-//! the first of them decides. So no member waits for another one that may die. A new communicator
+//! the first of them decides. So no member waits for another one that may die. Members of several
+//! worlds agree by messages ([`across_worlds`]). A new communicator
 //! of the survivors takes two agreements: on a context, and on whether all could take it.
 
+mod across_worlds;
+mod consensus;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use across_worlds::AgreementMail;
+#[cfg(any(test, fuzzing))]
+pub(super) use consensus::read_anything;
+
 use super::context_ids::ContextLease;
 use super::setup_messages::SetupTask;
-use super::{Comm, CommInner};
+use super::{Comm, CommInner, CommParts};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::limits::CONTEXTS_PER_COMM;
 use crate::process::{AgreementInput, AgreementKey, Decision};
 use crate::request::{Completion, Outcome, Request, Status};
+use across_worlds::WorldsAgreement;
 use garonne_engine::api::{CallOrigin, ContextId, Peer};
 use garonne_engine::faults::ContextMembers;
 use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
@@ -23,6 +31,7 @@ use garonne_progress::messaging::WaitTarget;
 use garonne_sync::mutex::lock;
 use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -63,6 +72,13 @@ impl CommInner {
     fn fault_contexts(&self) -> Range<ContextId> {
         let first = self.context.load(std::sync::atomic::Ordering::Relaxed);
         first..first + CONTEXTS_PER_COMM
+    }
+
+    /// The communicator is gone: messages of its agreements that are still to come are dropped.
+    pub(super) fn close_agreements(&self) {
+        if !self.bridges.is_empty() && lock(&self.placement.faults.0).agreements > 0 {
+            self.process.mail.close(self.number() as i32);
+        }
     }
 
     fn fault_members(&self) -> Members {
@@ -191,15 +207,28 @@ impl Comm {
     /// Learns of deaths, and returns all dead members in the order in which they became known.
     fn learn_deaths(&self) -> std::sync::MutexGuard<'_, KnownFaults> {
         let mut known = lock(&self.0.placement.faults.0);
-        if let Some(detector) = self.0.process.config.faults.as_ref() {
-            let members = self.0.fault_members();
-            for peer in detector.dead() {
-                if members.contains(peer) && !known.dead.contains(&peer) {
-                    known.dead.push(peer);
-                }
+        for peer in self.dead_members() {
+            if !known.dead.contains(&peer) {
+                known.dead.push(peer);
             }
         }
         known
+    }
+
+    /// Returns the members that are dead now: of the own world as its agent says, of other worlds
+    /// those that are not reached any more.
+    fn dead_members(&self) -> Vec<Peer> {
+        let process = &self.0.process;
+        let detector = process.config.faults.as_ref();
+        let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());
+        if self.has_other_worlds() {
+            let world = process.host.world_size();
+            let lost = process.host.lost_peers().into_iter();
+            dead.extend(lost.filter(|peer| *peer >= world));
+        }
+        let members = self.0.fault_members();
+        dead.retain(|peer| members.contains(*peer));
+        dead
     }
 
     /// `MPIX_Comm_get_failed`: the members that are known to be dead.
@@ -254,6 +283,14 @@ impl Comm {
     }
 
     fn agreed(&self, decision: &Decision) -> Agreed {
+        // This process may not have heard of them itself yet.
+        let mut known = lock(&self.0.placement.faults.0);
+        for &peer in &decision.dead {
+            if !known.dead.contains(&peer) {
+                known.dead.push(peer);
+            }
+        }
+        drop(known);
         let error = (!decision.acknowledged).then(|| {
             let dead = ranks_of(self.group(), &decision.dead);
             let text = format!("has lost {dead}, which not all members have acknowledged");
@@ -315,9 +352,6 @@ impl Comm {
         flags: u32,
         number: u32,
     ) -> Result<impl Future<Output = Result<Decision>> + Send + 'static> {
-        if self.has_other_worlds() {
-            return Err(self.unsupported("has processes of other jobs, with which none can agree"));
-        }
         let mut known = self.learn_deaths();
         let mut members = self.0.fault_members().peers();
         members.sort_unstable();
@@ -345,7 +379,10 @@ impl Comm {
             flags,
             number,
         });
-        if alone.is_none() {
+        let mut across = None;
+        if alone.is_none() && self.has_other_worlds() {
+            across = Some(WorldsAgreement::new(self, &given));
+        } else if alone.is_none() {
             let detector = process.config.faults.as_ref();
             let detector = detector.ok_or_else(|| {
                 self.unsupported("has no agent that could decide: start the job by a launcher")
@@ -355,6 +392,10 @@ impl Comm {
                 .map_err(|text| Error::new(Class::Other, format!("{}: {text}", self.label())))?;
         }
         Ok(poll_fn(move |_| {
+            if let Some(across) = &mut across {
+                let decision = across.step().transpose();
+                return decision.map_or(Poll::Pending, Poll::Ready);
+            }
             let decision = alone.clone().or_else(|| {
                 let detector = process.config.faults.as_ref();
                 detector.and_then(|detector| detector.take_decision(&key))
@@ -364,44 +405,84 @@ impl Comm {
     }
 
     fn shrinking(&self) -> Result<impl Future<Output = Result<Comm>> + Send + 'static> {
-        if self.is_inter() {
-            return Err(self.unsupported("is an intercommunicator, which cannot be shrunk yet"));
-        }
-        if self.has_other_worlds() {
-            return Err(self.unsupported("has processes of other jobs, with which none can agree"));
-        }
+        // Refused at once where nobody can decide.
+        let begun = self.context_agreement(0)?;
         let comm = self.clone();
         Ok(async move {
-            let contexts = comm.0.process.contexts.clone();
-            let mut floor = 0;
-            loop {
-                let mine = contexts.reserve(floor);
-                let number = mine.as_ref().map_or(NONE_LEFT, |lease| lease.block);
-                let block = comm.agreement(u32::MAX, number)?.await?.number;
-                if block == NONE_LEFT {
-                    return Err(comm.error(
-                        Class::Other,
-                        "cannot be shrunk: a process has too many communicators",
-                    ));
-                }
-                let lease: Option<ContextLease> = match mine {
-                    Some(lease) if lease.block == block => Some(lease),
-                    other => {
-                        drop(other);
-                        contexts.reserve_exactly(block)
-                    }
-                };
-                let all = comm.agreement(u32::from(lease.is_some()), 0)?.await?;
-                if let (Some(lease), 1) = (lease, all.flags & 1) {
-                    let lives = |peer: &Peer| !all.dead.contains(peer);
-                    let living = Group::compact(comm.group().members().filter(lives).collect());
-                    return Ok(Comm::build(lease, comm.heir(living)));
-                }
-                floor = block + 1;
+            let (lease, dead) = comm.agree_on_context(begun).await?;
+            let living = |group: &Group| {
+                Group::compact(
+                    group
+                        .members()
+                        .filter(|peer| !dead.contains(peer))
+                        .collect(),
+                )
+            };
+            let local = living(&comm.0.local);
+            let parts = comm.heir(local.clone());
+            let Some(remote) = comm.0.remote.as_ref().map(living) else {
+                return Ok(Comm::build(lease, parts));
+            };
+            let own = comm.0.local_comm.get().cloned();
+            let own = own.ok_or_else(|| comm.error(Class::Intern, "has no local group's own"))?;
+            let begun = own.context_agreement(0)?;
+            let (own_lease, _) = own.agree_on_context(begun).await?;
+            if remote.size() == 0 {
+                let text = "has nobody left in its other group";
+                return Err(comm.error(Class::ProcFailed, text));
             }
+            let local_comm = Comm::build(own_lease, comm.heir(local));
+            let remote = Some(remote);
+            let made = Comm::build(lease, CommParts { remote, ..parts });
+            made.keep_local(local_comm);
+            Ok(made)
         })
     }
+
+    /// Proposes a block of contexts of this number or above.
+    fn context_agreement(&self, floor: u32) -> Result<ContextProposal> {
+        let mine = self.0.process.contexts.reserve(floor);
+        let number = mine.as_ref().map_or(NONE_LEFT, |lease| lease.block);
+        let agreed = Box::pin(self.agreement(u32::MAX, number)?);
+        Ok((mine, agreed))
+    }
+
+    /// Agrees on a block of contexts of all living members. Returns it with the dead members.
+    async fn agree_on_context(
+        &self,
+        mut proposal: ContextProposal,
+    ) -> Result<(ContextLease, Vec<Peer>)> {
+        let contexts = &self.0.process.contexts;
+        loop {
+            let (mine, agreed) = proposal;
+            let block = agreed.await?.number;
+            if block == NONE_LEFT {
+                return Err(self.error(
+                    Class::Other,
+                    "cannot be shrunk: a process has too many communicators",
+                ));
+            }
+            let lease: Option<ContextLease> = match mine {
+                Some(lease) if lease.block == block => Some(lease),
+                other => {
+                    drop(other);
+                    contexts.reserve_exactly(block)
+                }
+            };
+            let all = self.agreement(u32::from(lease.is_some()), 0)?.await?;
+            if let (Some(lease), 1) = (lease, all.flags & 1) {
+                return Ok((lease, all.dead));
+            }
+            proposal = self.context_agreement(block + 1)?;
+        }
+    }
 }
+
+/// An own block of contexts, and the agreement in which it is proposed.
+type ContextProposal = (
+    Option<ContextLease>,
+    Pin<Box<dyn Future<Output = Result<Decision>> + Send>>,
+);
 
 /// Proposed by a process that has too many communicators: above every block.
 const NONE_LEFT: u32 = u32::MAX;

@@ -111,7 +111,7 @@ impl Comm {
         Ok(())
     }
 
-    fn keep_local(&self, local: Comm) {
+    pub(super) fn keep_local(&self, local: Comm) {
         assert!(
             self.0.local_comm.set(local).is_ok(),
             "an intercommunicator got its local group's communicator twice"

@@ -178,6 +178,7 @@ impl Drop for CommInner {
             matching.close();
         }
         if self.lease.get().is_some() {
+            self.close_agreements();
             self.forget_contexts();
             let gone = CommunicatorInfo {
                 name: "",

@@ -530,6 +530,7 @@ impl Process {
 /// is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_anything(bytes: &[u8]) {
+    super::faults::read_anything(bytes);
     if let Some(read) = Introduction::decode(bytes) {
         assert_eq!(read.encode(), bytes);
         assert!((read.root as usize) < read.cards.len());

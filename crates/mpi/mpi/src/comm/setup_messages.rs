@@ -266,6 +266,35 @@ enum SetupState {
 }
 
 impl SetupMessage {
+    /// Takes the next message that is there in a context, from whomever, with its source and tag.
+    pub fn take_any(
+        process: &Arc<Process>,
+        context: ContextId,
+    ) -> Result<Option<(u32, i32, Self)>> {
+        let any = Pattern {
+            context,
+            source: None,
+            tag: None,
+        };
+        let found = process.host.mprobe(any);
+        let Some((message, status)) = found.map_err(|error| process.convert(error))? else {
+            return Ok(None);
+        };
+        let scratch = scratch(status.len as usize)?;
+        let data = Data::contiguous(scratch.mem(), status.len);
+        let started = process.host.mrecv(message, data, CallOrigin::default());
+        let state = match started.map_err(|error| process.convert(error))? {
+            StartOutcome::Done(status) => SetupState::Over(status),
+            StartOutcome::Pending(name) => SetupState::Pending(name),
+        };
+        let message = Self {
+            process: process.clone(),
+            state,
+            scratch: Some(scratch),
+        };
+        Ok(Some((status.source, status.tag, message)))
+    }
+
     /// Returns how the message ended, once it is over.
     pub fn outcome(&mut self) -> Option<Result<api::Status>> {
         match self.poll() {
