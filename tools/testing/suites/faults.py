@@ -30,7 +30,7 @@ def suite(context):
     yield case(context, "alone, without a launcher", [program, "alone"], "alone: done", 0)
     yield Case("faults/nobody is left", lambda: nobody_left(context, ranks(2)))
     yield Case("faults/a stencil whose ranks are killed", lambda: killed(context, [*ranks(6), "--survive"], stencil))
-    yield Case("faults/a stencil whose dead are replaced", lambda: killed(context, [*ranks(4), "--survive"], respawn))
+    yield Case("faults/a stencil whose dead are replaced", lambda: killed(context, [*ranks(4), "--survive"], respawn, KILLS // 3), second_try=True)
     if context.foreign:
         return
     for abi in (mpich_abi.family(context), openmpi_abi.family(context)):
@@ -63,7 +63,7 @@ def nobody_left(context, launcher):
         raise Failure(f"it ended with {result.code} (log: {result.log})\n{result.output[-1000:]}")
 
 
-def killed(context, launcher, stencil):
+def killed(context, launcher, stencil, kills=KILLS):
     deaths = 0
     for seed in itertools.count(1):
         name = f"faults/{stencil.name}" if seed % 50 else f"faults/{stencil.name} {seed}"
@@ -71,7 +71,7 @@ def killed(context, launcher, stencil):
         if result.code != 0 or "the answer is right" not in result.output:
             raise Failure(f"seed {seed}: it ended with {result.code} (log: {result.log})\n{result.output[-1000:]}")
         deaths += result.output.count(KILLED)
-        if deaths >= (SOAK_KILLS if context.soak else KILLS):
+        if deaths >= (SOAK_KILLS if context.soak else kills):
             return
 
 
