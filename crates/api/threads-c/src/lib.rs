@@ -7,6 +7,7 @@
 //! an object is destroyed when nobody uses it any more.
 
 mod bubbles;
+mod mpi;
 mod objects;
 mod sync;
 mod threads;

@@ -6,7 +6,7 @@
 mod sys;
 
 pub use sys::on_worker_stack;
-pub(crate) use sys::{SwitchRequest, address_of_thread, current, with_current};
+pub(crate) use sys::{SwitchRequest, address_of_thread, bare_switches, current, with_current};
 
 use crate::identity::Identity;
 use crate::keypoint::WaiterPlace;
@@ -17,6 +17,7 @@ use crate::stack::{StackMemory, StackPool};
 use crate::wait_queue::WaitQueue;
 use crate::{Priority, limits};
 use garonne_sync::mutex::lock;
+use garonne_sync::waiter_seam::EnteredPlace;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use sys::Context;
@@ -188,7 +189,8 @@ impl Runnable {
 
     #[inline]
     fn turn(&self) -> Option<SwitchRequest> {
-        let _entered = crate::keypoint::enter(&self.0);
+        let mut place = EnteredPlace::new();
+        let _entered = crate::keypoint::enter(&self.0, &mut place);
         sys::as_current(&self.0, || self.0.context.resume())
     }
 

@@ -33,7 +33,11 @@ pub mod limits;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
+pub mod measure;
+#[cfg(not(loom))]
 mod mutex;
+#[cfg_attr(loom, allow(dead_code))]
+mod mutex_word;
 #[cfg(not(loom))]
 mod once;
 #[cfg(not(loom))]
@@ -48,6 +52,8 @@ mod run_queues;
 mod runtime;
 #[cfg(not(loom))]
 mod scheduler;
+#[cfg_attr(loom, allow(dead_code))]
+mod seat_holder;
 #[cfg(not(loom))]
 mod semaphore;
 #[cfg(not(loom))]
@@ -74,7 +80,7 @@ pub use guest::{GuestHost, GuestScheduler, ReadyFiber, guest, guest_number};
 #[cfg(not(loom))]
 pub use identity::Identity;
 #[cfg(not(loom))]
-pub use keypoint::{Keypoint, set_keypoint, suspend_in_library_waits};
+pub use keypoint::{Keypoint, attach_library, set_keypoint, suspend_in_library_waits};
 #[cfg(not(loom))]
 pub use local::{FiberLocal, Key};
 #[cfg(not(loom))]

@@ -20,8 +20,15 @@ pub const SLAB_STACKS: usize = 4096;
 /// Most bytes of a slab: large stacks come in smaller numbers.
 pub const SLAB_BYTES: usize = 1 << 30;
 
-/// Free stacks of a size that keep their pages; those beyond give them back to the kernel.
+/// Free stacks of a size that keep their pages for ever; others keep them while they are needed now
+/// and then.
 pub const WARM_STACKS: usize = 1024;
+
+/// Free stacks of a size that lose their pages in a tick of the monitor: some ms of its time.
+pub const TRIMMED_STACKS: usize = 2048;
+
+/// Ticks of the monitor between two looks at free stacks: half a second.
+pub const TICKS_PER_TRIM: u32 = 50;
 
 /// Turns after which a worker looks at wider run queues before its own, so that none starves.
 pub const TURNS_PER_WIDE_LOOK: u32 = 64;

@@ -4,23 +4,16 @@ mod sys;
 
 pub use sys::{Mutex, MutexGuard};
 
+use crate::mutex_word::MutexWord;
 use crate::wait_queue::WaitQueue;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-
-/// Nobody holds it.
-const FREE: u32 = 0;
-/// Somebody holds it, and nobody waits.
-const HELD: u32 = 1;
-/// Somebody holds it, and others wait.
-const CONTENDED: u32 = 2;
 
 /// A mutex without a value. Whoever unlocks it need not be the one who locked it.
 ///
 /// One that is unlocked while others wait goes to the first of them at once.
 #[derive(Debug)]
 pub struct RawMutex {
-    state: AtomicU32,
+    word: MutexWord,
     waiters: WaitQueue,
 }
 
@@ -28,7 +21,7 @@ impl RawMutex {
     /// A mutex that nobody holds.
     pub const fn new() -> Self {
         Self {
-            state: AtomicU32::new(FREE),
+            word: MutexWord::new(),
             waiters: WaitQueue::new(),
         }
     }
@@ -36,9 +29,7 @@ impl RawMutex {
     /// Takes it if nobody holds it.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        self.state
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        self.word.try_lock()
     }
 
     /// Takes it.
@@ -55,9 +46,7 @@ impl RawMutex {
     }
 
     fn lock_contended(&self, deadline: Option<u64>) -> bool {
-        // Under the queue's lock: an unlock comes before the mark, or finds the waiter.
-        let taken = || self.state.swap(CONTENDED, Ordering::Acquire) == FREE;
-        match self.waiters.join_unless(taken) {
+        match self.waiters.join_unless(|| self.word.take_or_mark()) {
             Some(waiter) => self.waiters.wait_in(&waiter, deadline),
             None => true,
         }
@@ -72,23 +61,15 @@ impl RawMutex {
     /// Releases it.
     #[inline]
     pub fn unlock(&self) {
-        let released =
-            self.state
-                .compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed);
-        if released.is_err() {
+        if !self.word.try_unlock() {
             self.unlock_contended();
         }
     }
 
     fn unlock_contended(&self) {
-        let next = self.waiters.take_first(
-            || self.state.store(FREE, Ordering::Release),
-            |others| {
-                if !others {
-                    self.state.store(HELD, Ordering::Relaxed);
-                }
-            },
-        );
+        let next = self
+            .waiters
+            .take_first(|| self.word.free(), |others| self.word.hand_over(others));
         if let Some(next) = next {
             next.wake();
         }

@@ -9,9 +9,11 @@ use crate::SpawnError;
 use crate::clock::Clock;
 use crate::context::{self, ANYWHERE, Runnable};
 use crate::limits::{
-    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX,
+    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TICKS_PER_TRIM, TURNS_PER_WIDE_LOOK,
+    WORKER_THREADS_MAX,
 };
 use crate::scheduler::Scheduler;
+use crate::seat_holder::SeatHolder;
 use garonne_sync::mutex::lock;
 use garonne_topology::{CpuSet, Tree};
 use std::cell::Cell;
@@ -22,16 +24,12 @@ use std::time::Instant;
 /// Seat of a thread that has none.
 const NO_SEAT: usize = usize::MAX;
 
-/// Bit of a seat's holder: it runs fibers, so that the seat may be taken away from it.
-const RUNNING: u32 = 1;
-
 /// A CPU and who works there.
 #[derive(Debug)]
 struct Seat {
     cpu: u32,
     core: usize,
-    /// Twice the number of the thread that holds the seat, with [`RUNNING`]; 0: nobody does.
-    holder: AtomicU32,
+    holder: SeatHolder,
     /// Kernel's id of that thread.
     tid: AtomicU32,
     /// Switches so far: a worker that has made none for two ticks may be stuck.
@@ -105,7 +103,7 @@ fn runtime() -> &'static Runtime {
             .map(|(cpu, core)| Seat {
                 cpu,
                 core,
-                holder: AtomicU32::new(0),
+                holder: SeatHolder::new(),
                 tid: AtomicU32::new(0),
                 switches: AtomicU64::new(0),
             })
@@ -179,9 +177,7 @@ impl Runtime {
             }
         };
         spares.waiting -= 1;
-        self.seats[seat]
-            .holder
-            .store(number << 1 | RUNNING, Ordering::Release);
+        self.seats[seat].holder.take(number);
         seat
     }
 
@@ -204,7 +200,7 @@ impl Runtime {
         let (own, scheduler) = (&self.seats[seat], &*self.scheduler);
         let (mut next, mut turn): (Option<Runnable>, u32) = (None, 0);
         loop {
-            if own.holder.load(Ordering::Relaxed) != number << 1 | RUNNING {
+            if !own.holder.is_held_by(number) {
                 if let Some(ready) = next.take() {
                     scheduler.queue(ready);
                 }
@@ -235,14 +231,10 @@ impl Runtime {
     /// Looks for work, and sleeps where there is none. `None`: look whether the seat is still ours.
     fn search(&self, seat: usize, number: u32) -> Option<Runnable> {
         let (own, scheduler) = (&self.seats[seat], &*self.scheduler);
-        // While the bit is clear nobody takes the seat away.
-        let searches = own.holder.compare_exchange(
-            number << 1 | RUNNING,
-            number << 1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        searches.ok()?;
+        // While it searches nobody takes the seat away.
+        if !own.holder.begin_search(number) {
+            return None;
+        }
         scheduler.idle.start_search();
         let found = self.search_rounds(seat).or_else(|| {
             scheduler.idle.announce_sleep(seat);
@@ -257,7 +249,7 @@ impl Runtime {
                 }
             }
         });
-        own.holder.store(number << 1 | RUNNING, Ordering::Release);
+        own.holder.take(number);
         if scheduler.idle.end_search() && found.is_some() && scheduler.has_any() {
             scheduler.idle.wake_one(0..self.seats.len());
         }
@@ -292,6 +284,7 @@ impl Runtime {
     /// The monitor: ends waits whose time is over, and replaces workers that are stuck.
     fn watch(&'static self) {
         let mut seen: Vec<(u64, u32)> = vec![(0, 0); self.seats.len()];
+        let (mut ticks, mut has_more_stacks) = (0u32, false);
         loop {
             self.scheduler
                 .timers
@@ -301,8 +294,7 @@ impl Runtime {
             let has_work = self.scheduler.has_any();
             for (seat, (switches, ticks)) in self.seats.iter().zip(&mut seen) {
                 let now = seat.switches.load(Ordering::Relaxed);
-                let is_same =
-                    now == *switches && seat.holder.load(Ordering::Relaxed) & RUNNING != 0;
+                let is_same = now == *switches && seat.holder.runs();
                 (*switches, *ticks) = (now, if is_same { *ticks + 1 } else { 0 });
             }
             if has_work {
@@ -319,7 +311,11 @@ impl Runtime {
                 // A tick may have made anything ready anywhere.
                 self.scheduler.idle.wake_all();
             }
-            if self.scheduler.alive() == 0 {
+            ticks = ticks.wrapping_add(1);
+            if has_more_stacks || ticks.is_multiple_of(TICKS_PER_TRIM) {
+                has_more_stacks = context::STACKS.trim();
+            }
+            if self.scheduler.alive() == 0 && context::STACKS.is_trimmed() {
                 self.scheduler.timers.set_ticks(false);
                 // A fiber may have started since.
                 if self.scheduler.alive() != 0 {
@@ -331,13 +327,7 @@ impl Runtime {
 
     /// Gives the seat of a thread that is stuck to another one.
     fn take_away(&'static self, seat: usize) {
-        let holder = &self.seats[seat].holder;
-        let held = holder.load(Ordering::Relaxed);
-        let taken = held & RUNNING != 0
-            && holder
-                .compare_exchange(held, 0, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok();
-        if taken {
+        if self.seats[seat].holder.take_away() {
             self.hand_over(seat);
         }
     }
@@ -356,19 +346,28 @@ fn sleeps_in_kernel(tid: u32) -> bool {
 ///
 /// On a thread that runs no fiber it only calls `body`.
 pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
-    let (seat, _) = worker();
-    let is_worker = context::with_current(|fiber| fiber.is_some());
-    let Some(runtime) = RUNTIME.get().filter(|_| is_worker && seat != NO_SEAT) else {
+    if !leave_seat() {
         return body();
-    };
-    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    if runtime.seats[seat].tid.load(Ordering::Acquire) == own {
-        runtime.take_away(seat);
     }
     let result = body();
     // The thread has no seat any more: the fiber goes on where one is.
     crate::yield_now();
     result
+}
+
+/// Gives the seat of the worker that calls this, for a fiber, to another thread. `false`: it runs
+/// no fiber.
+pub(crate) fn leave_seat() -> bool {
+    let (seat, _) = worker();
+    let is_worker = context::with_current(|fiber| fiber.is_some());
+    let Some(runtime) = RUNTIME.get().filter(|_| is_worker && seat != NO_SEAT) else {
+        return false;
+    };
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    if runtime.seats[seat].tid.load(Ordering::Acquire) == own {
+        runtime.take_away(seat);
+    }
+    true
 }
 
 /// Number of workers: the CPUs that this process may use.

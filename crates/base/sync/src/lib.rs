@@ -69,6 +69,8 @@ pub mod try_lock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod user;
 pub mod waiter;
+#[cfg(not(any(loom, shuttle)))]
+pub mod waiter_seam;
 pub mod waiters;
 #[cfg(not(any(loom, shuttle)))]
 pub mod window_control;

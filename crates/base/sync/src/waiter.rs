@@ -96,6 +96,10 @@ pub trait Waiter: Debug + Send + Sync {
     /// Lets other waiters of the calling thread run, on behalf of this one. `false`: none wanted
     /// to, so the thread may sleep.
     fn yield_now(&self) -> bool;
+
+    /// The calling thread is about to sleep in the kernel, on behalf of this waiter. Others that
+    /// its executor would run there need another thread meanwhile.
+    fn begins_sleep(&self) {}
 }
 
 /// A thread as its own waiter: it sleeps on futex words.
@@ -157,6 +161,14 @@ impl WaiterHandle {
         match self {
             Self::Thread(_) => false,
             Self::Logical(waiter) => waiter.yield_now(),
+        }
+    }
+
+    /// The calling thread is about to sleep in the kernel, on behalf of this waiter.
+    #[inline]
+    pub fn begins_sleep(&self) {
+        if let Self::Logical(waiter) = self {
+            waiter.begins_sleep();
         }
     }
 

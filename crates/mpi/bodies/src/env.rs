@@ -8,7 +8,7 @@ use crate::handle::*;
 use crate::init_state::{self, Phase};
 use crate::objects::{self, infos, publish, publish_comm};
 use crate::rank_context::RankContext;
-use crate::{call_site, optional_checks, this_rank};
+use crate::{call_site, fibers, optional_checks, this_rank};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::{HwInstance, HwResource, Process, ThreadLevel};
@@ -37,6 +37,7 @@ pub(crate) fn acquire_process(level: ThreadLevel) -> Result<Arc<Process>> {
     if let Some(process) = init_state::find_process() {
         return Ok(process);
     }
+    fibers::attach();
     let process = Process::new(this_rank::join_job(level)?);
     init_state::set_process(Some(process.clone()));
     Ok(process)

@@ -49,6 +49,7 @@ mod env;
 mod errhandler;
 mod fast_path;
 mod faults;
+mod fibers;
 mod file;
 mod foreign_handles;
 mod generalized_request;

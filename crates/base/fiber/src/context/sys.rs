@@ -1,6 +1,6 @@
 //! Switching between stacks, and which fiber a thread runs at the moment.
 
-use super::Fiber;
+use super::{Fiber, STACKS};
 use crate::stack::StackMemory;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, UnsafeCell};
@@ -106,6 +106,23 @@ impl Drop for Context {
             std::mem::forget(coroutine);
         }
     }
+}
+
+/// Time of so many switches to a stack and back, by themselves.
+pub(crate) fn bare_switches(stack: StackMemory, count: u32) -> std::time::Duration {
+    let body = |yielder: &Yielder<bool, ()>, mut goes_on: bool| {
+        while goes_on {
+            goes_on = yielder.suspend(());
+        }
+    };
+    let mut coroutine = Coroutine::with_stack(stack, body);
+    coroutine.resume(true);
+    let begin = std::time::Instant::now();
+    (0..count / 2).for_each(|_| _ = coroutine.resume(true));
+    let time = begin.elapsed();
+    coroutine.resume(false);
+    STACKS.give_back(coroutine.into_stack());
+    time
 }
 
 thread_local! {

@@ -220,6 +220,7 @@ impl<'a, R: Transport + Send, S: Environment, const AMONG: bool> LeaderWait<'a, 
     /// Sleeps on the doorbell, and on those of the shards that are covered meanwhile.
     fn sleep(&self, ticket: u32, limit: Option<Duration>, covered: &[CoveredShard<R, S>]) {
         deferred_wake::flush();
+        waiter::current().begins_sleep();
         if covered.is_empty() {
             return self.engine.wake_source.sleep(ticket, limit);
         }

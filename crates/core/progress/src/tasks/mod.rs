@@ -46,7 +46,7 @@ pub use garonne_sync::task_node::{Cancellation, RunOutcome, TaskState, TaskWork}
 pub use garonne_sync::task_slots::RunTally;
 pub use place::Place;
 pub use scheduler::{LongRun, Poller};
-pub use shared::shared;
+pub use shared::{at_keypoint, shared};
 pub use task_trace::{RunWatcher, watch_runs};
 pub use worker_pool::{TaskSettings, WorkerClass, WorkerCounts, offer};
 

@@ -55,6 +55,14 @@ pub(crate) fn pass(keypoint: Keypoint) -> KeypointOutcome {
     }
 }
 
+/// A keypoint of a user-level scheduler of this process: runs what waits in the shared tasks on the
+/// way from this core to the machine. Returns whether tasks were finished. One load where there are
+/// none.
+#[inline]
+pub fn at_keypoint(keypoint: Keypoint) -> bool {
+    pass(keypoint) == KeypointOutcome::Finished
+}
+
 #[cold]
 #[inline(never)]
 fn pass_there(keypoint: Keypoint) -> KeypointOutcome {
