@@ -13,7 +13,7 @@ use std::process::Command;
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
-    /// `threads`, `oversubscribed`, `flows`, `ways`, `binaries`,
+    /// `threads`, `threads --runtime`, `oversubscribed`, `flows`, `ways`, `binaries`,
     /// `rma`, `spawn`, `partitioned`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
@@ -25,6 +25,14 @@ pub fn run(mut args: BenchArgs) -> i32 {
     if args.words.first().is_some_and(|word| word == "tasks") {
         args.words[0] = OsString::from("garonne bench tasks");
         return super::bench_tasks::run(args.words);
+    }
+    let is_runtime = |word: &OsString| word == "--runtime";
+    if args.words.first().is_some_and(|word| word == "threads")
+        && let Some(at) = args.words.iter().position(is_runtime)
+    {
+        args.words.remove(at);
+        args.words[0] = OsString::from("garonne bench threads --runtime");
+        return super::bench_fibers::run(args.words);
     }
     let Some(script) = script() else {
         errln!(

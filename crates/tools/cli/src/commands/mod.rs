@@ -2,6 +2,7 @@
 //! returns the exit code.
 
 mod bench;
+mod bench_fibers;
 mod bench_tasks;
 mod bubbles;
 mod doctor;
