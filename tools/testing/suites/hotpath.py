@@ -30,6 +30,8 @@ OTHER_ABIS = {
     "mpich": (mpich_abi.family, {"blocking": (10, 10), "nonblocking": (10, 20)}),
     "openmpi": (openmpi_abi.family, {"blocking": (15, 20), "nonblocking": (15, 40)}),
 }
+# How much more MPI_COMM_RANK, MPI_IRECV, MPI_SEND and MPI_WAIT together may take when Fortran calls them: 5 ns each are some 50 instructions.
+FORTRAN_MORE = 200
 # How far the prices with and without may differ, but for what does not happen at each message: a return of credits that comes sooner or later, a table that grows.
 SAME = 0.5
 BACKGROUND = {"on": "1", "off": "0"}
@@ -55,6 +57,7 @@ def suite(context):
             for way in WAYS:
                 name = f"hotpath/small {way} messages through {family(context).library}"
                 yield Case(name, lambda other=other, way=way: run_other(context, other, way), alone=True)
+        yield Case("hotpath/calls by Fortran", lambda: run_fortran(context), alone=True)
     for what, kinds in APART.items():
         for rank in (0, 1):
             yield Case(f"hotpath/threads apart in {what}, rank {rank}", lambda rank=rank, kinds=kinds: run_apart(context, rank, kinds), alone=True)
@@ -98,6 +101,27 @@ def run_other(context, other, way):
     check(context.execute(f"hotpath build {other} {way}", [*abi.command(context, source, program), "-O2"], timeout=60))
     settings = {"GARONNE_BACKGROUND": "1", "LD_LIBRARY_PATH": str(abi.foreign(context))}
     priced(context, (work, program), way, settings, more[way])
+
+
+def run_fortran(context):
+    """What four calls by Fortran take more than by C: MPI_COMM_RANK, MPI_IRECV, MPI_SEND and MPI_WAIT."""
+    work, _ = prepared(context, "fortran")
+    program = work / "fortran_calls"
+    source = context.root / "tests/hotpath/fortran_calls.c"
+    check(context.execute("hotpath build fortran", [context.mpicc(), "-O2", source, "-o", program, "-lmpifort_abi"], timeout=60))
+    prices = {}
+    for language in ("c", "fortran"):
+        totals = []
+        for count in (SHORT, LONG):
+            output = work / f"{language}.{count}"
+            tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={output}", f"--toggle-collect=by_{language}"]
+            check(context.execute(f"hotpath {language} {count}", [*context.launcher(1), *tool, program, language, count], timeout=LIMIT_S))
+            totals.append(int(re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M).group(1)))
+        prices[language] = (totals[1] - totals[0]) / (LONG - SHORT)
+    more = prices["fortran"] - prices["c"]
+    print(f"    four calls: {prices['c']:.0f} instructions by C, {more:.0f} more by Fortran", flush=True)
+    if not 0 < more <= FORTRAN_MORE:
+        raise Failure(f"four calls take {more:.0f} instructions more by Fortran than by C; the ceiling is {FORTRAN_MORE}")
 
 
 def priced(context, where, way, settings, more=(0, 0)):
