@@ -1,5 +1,5 @@
 /* Loads libraries that were built for different ABIs of MPI, each with names of its own, and lets them work in one world. Arguments: the
- * libraries; then two of their numbers, if the second is to get the communicator of the first. It runs on 2 ranks.
+ * libraries; then two of their numbers, if the second is to get a communicator of the first: `world`, or one `made`. It runs on 2 ranks.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -34,14 +34,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < MOST; i++) {
         libraries[i] = argc > MOST ? dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL) : NULL;
         if (!libraries[i]) {
-            fprintf(stderr, "%s\n", argc > MOST ? dlerror() : "usage: loads LIBRARY LIBRARY LIBRARY [FROM TO]");
+            fprintf(stderr, "%s\n", argc > MOST ? dlerror() : "usage: loads LIBRARY LIBRARY LIBRARY [FROM TO world|made]");
             return 2;
         }
     }
     CHECK(CALL(0, int, begin, (void))() == 0);
     int rank = CALL(0, int, rank_of, (void))();
-    if (argc == MOST + 3) {
-        intptr_t handle = CALL(atoi(argv[MOST + 1]), intptr_t, world, (void))();
+    if (argc == MOST + 4) {
+        intptr_t handle = ((intptr_t(*)(void))function(atoi(argv[MOST + 1]), argv[MOST + 3]))();
         CHECK(CALL(atoi(argv[MOST + 2]), int, meet_on, (intptr_t))(handle) != 0);
         return 0;
     }

@@ -48,6 +48,14 @@ intptr_t world(void)
     return (intptr_t)MPI_COMM_WORLD;
 }
 
+/* A communicator that is made now. */
+intptr_t made(void)
+{
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    return (intptr_t)comm;
+}
+
 /* Uses a handle that another library may have given. */
 int meet_on(intptr_t handle)
 {

@@ -7,10 +7,15 @@ use crate::abi::{OtherAbi, UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
 use crate::handle::FIRST_DYNAMIC;
 use std::ffi::{CStr, c_void};
 
+/// The upper bits of a negative `int` that became a word, without the highest one.
+const NEGATIVE_INT: usize = 0xffff_ffff;
+
 /// Returns a handle as the program passed it.
 pub(crate) fn as_passed(word: usize) -> usize {
     match word & !(u32::MAX as usize) {
         UNKNOWN_INT_HANDLE => word as u32 as usize,
+        // A negative `int` that became a pointer. A wrapper of Open MPI's ABI drops the highest bit.
+        _ if word << 1 >> 32 == NEGATIVE_INT => word as u32 as usize,
         _ if word >> 62 == 1 => word & !UNKNOWN_POINTER_HANDLE,
         _ => word,
     }
@@ -27,6 +32,12 @@ pub(crate) fn origin(word: usize) -> Option<String> {
     let is_of_mpich = handle != word && word >> 62 == 0;
     if is_int && !is_of_mpich && is_predefined_of_mpich(handle as u32) {
         return Some("a handle of MPICH's ABI".into());
+    }
+    if !is_of_mpich && handle >> 31 == 1 && is_any_loaded(OtherAbi::Mpich) {
+        return Some("a handle of MPICH's ABI".into());
+    }
+    if handle >> 31 == 1 << 32 && is_any_loaded(OtherAbi::OpenMpi) {
+        return Some("a handle of Open MPI's ABI".into());
     }
     let name = symbol_at(handle)?;
     let rest = name.strip_prefix("ompi_")?;
@@ -50,6 +61,11 @@ pub(crate) fn hint() -> String {
         ),
         _ => String::new(),
     }
+}
+
+/// Returns whether the process has loaded a library of an ABI.
+fn is_any_loaded(abi: OtherAbi) -> bool {
+    LIBRARIES[abi as usize].iter().any(|name| is_loaded(name))
 }
 
 /// Returns whether the process has loaded a library.
@@ -107,6 +123,15 @@ mod tests {
         for handle in [0x101, 0x1000, 0x0600_1000, 0x4000_1000, 0x4400_1000_u32] {
             assert!(!is_predefined_of_mpich(handle), "{handle:#x}");
         }
+    }
+
+    #[test]
+    fn a_negative_int_that_became_a_pointer_is_shown_as_it_was_passed() {
+        let handle = 0x8400_1000_u32 as i32 as isize as usize;
+        assert_eq!(as_passed(handle), 0x8400_1000);
+        let by_open_mpi = handle & !(1 << 63);
+        assert_eq!(as_passed(by_open_mpi), 0x8400_1000);
+        assert_eq!(as_passed(1 << 63 | 5000), 1 << 63 | 5000);
     }
 
     #[test]
