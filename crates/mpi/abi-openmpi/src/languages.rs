@@ -107,8 +107,8 @@ fn throw(kind: HandleKind, object: usize, code: c_int) {
         _ => THROWERS,
     };
     if let Some(words) = EXCEPTIONS.get() {
-        let (mut object, mut code) = (OpenMpi::handle_cell(kind, object), own_error(code));
-        ErrhandlerCaller::StoredAt(&words[at]).call(kind, &raw mut object, &raw mut code, 0);
+        let object = OpenMpi::handle_cell(kind, object);
+        ErrhandlerCaller::call_stored(&words[at], kind, object, own_error(code));
     }
 }
 

@@ -110,8 +110,18 @@ impl ErrhandlerCaller {
         unsafe { caller.function() }.map(Self::ByKind)
     }
 
+    /// Calls the function that Open MPI's library stored at a place, if it stored one.
+    pub fn call_stored(
+        place: &'static AtomicUsize,
+        kind: HandleKind,
+        mut object: HandleCell,
+        mut code: c_int,
+    ) {
+        Self::StoredAt(place).call(kind, &raw mut object, &raw mut code, 0);
+    }
+
     /// Calls the program's function.
-    pub fn call(
+    pub(crate) fn call(
         self,
         kind: HandleKind,
         object: *mut HandleCell,
