@@ -305,7 +305,9 @@ impl Runtime {
                         self.take_away(seat);
                     }
                 }
-                self.scheduler.idle.wake_one(0..self.seats.len());
+                // A fiber whose place changed while somebody queued it may wait where only a worker
+                // that sleeps can take it.
+                self.scheduler.idle.wake_all();
             }
             if self.scheduler.guest_has_ready() {
                 // A tick may have made anything ready anywhere.

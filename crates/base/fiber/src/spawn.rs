@@ -176,11 +176,18 @@ impl FiberHandle {
         self.0.set_name(name);
     }
 
-    /// Changes where it runs, from its next switch on.
+    /// Changes where it runs, from its next switch on. One that is queued goes there at once.
     pub fn set_place(&self, place: &Place) -> Result<(), SpawnError> {
-        let area = place.on(&self.0.scheduler.tree);
+        let scheduler = &self.0.scheduler;
+        let area = place.on(&scheduler.tree);
         let area = area.ok_or_else(|| SpawnError::NoPlace(place.to_string()))?;
         self.0.place.store(area, Ordering::Relaxed);
+        let queued = scheduler
+            .queues
+            .remove(|ready| Arc::ptr_eq(ready.fiber(), &self.0));
+        if let Some(ready) = queued {
+            scheduler.queue(ready);
+        }
         Ok(())
     }
 
