@@ -50,7 +50,7 @@ getters! {
         true => 0,
         false => int(current().partition().1),
     };
-    omp_get_default_device: current().icv().default_device;
+    omp_get_default_device: current().icv().default_device.max(0);
     omp_get_num_devices: 0;
     omp_get_initial_device: 0;
     omp_get_device_num: 0;

@@ -14,16 +14,14 @@ const DEVICE_HOST_FALLBACK: c_int = -2;
 /// The host's number: there are no others.
 const HOST: c_int = 0;
 
-/// Ends the program where a device is asked for by force.
+/// Ends the program where a device must be used and the host was not asked for.
 fn check_device(device: c_int) {
-    let is_forced = globals().offload_mandatory && device != DEVICE_HOST_FALLBACK;
-    let device = if device == DEVICE_ICV {
-        current().icv().default_device
-    } else {
-        device
+    let device = match device {
+        DEVICE_ICV => current().icv().default_device,
+        device => device,
     };
-    if is_forced && (device != HOST || globals().offload_mandatory) {
-        fatal("OMP_TARGET_OFFLOAD is set to MANDATORY, but device cannot be used for offloading");
+    if globals().offload_mandatory && device != DEVICE_HOST_FALLBACK && device != HOST {
+        fatal("OMP_TARGET_OFFLOAD is set to MANDATORY, but device not found");
     }
 }
 

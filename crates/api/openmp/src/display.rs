@@ -86,9 +86,16 @@ pub fn format(thread: &Thread, format: &str, facts: &Facts) -> Result<String, St
             short
         };
         let value = value(thread, name.unwrap_or('?'), facts).ok_or_else(|| field.to_owned())?;
-        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        // Zeros stand behind a sign and behind the mark of a hexadecimal number.
+        let digits = value.trim_start_matches('-');
+        let digits = digits.strip_prefix("0x").unwrap_or(digits);
+        let (head, digits) = value.split_at(value.len() - digits.len());
+        let is_number = name.is_some_and(|name| !matches!(name, 'H' | 'A'));
         match (right, zero && is_number) {
-            (true, true) => text.push_str(&format!("{value:0>width$}")),
+            (true, true) => {
+                let width = width.saturating_sub(head.len());
+                text.push_str(&format!("{head}{digits:0>width$}"));
+            }
             (true, false) => text.push_str(&format!("{value:>width$}")),
             _ => text.push_str(&format!("{value:<width$}")),
         }
@@ -119,4 +126,27 @@ fn value(thread: &Thread, name: char, facts: &Facts) -> Option<String> {
         },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_filled_in() {
+        let facts = Facts {
+            host: "node".into(),
+            process: 12,
+            native_thread: 0xab,
+            cpus: vec![0, 1, 2, 5],
+        };
+        let text = |text| format(crate::current(), text, &facts);
+        assert_eq!(text("%0.5L%%%n>%6H<").unwrap(), "00000%0>node  <");
+        assert_eq!(
+            text("%.6P_%0.8i_%0.7{ancestor_tnum}").unwrap(),
+            "    12_0x0000ab_-000001"
+        );
+        assert_eq!(text("%{num_threads}!%A").unwrap(), "1!0-2,5");
+        assert!(text("%x").is_err() && text("%{nothing}").is_err() && text("%").is_err());
+    }
 }

@@ -7,6 +7,9 @@ use crate::places::Places;
 /// Format of a thread's place where `OMP_AFFINITY_FORMAT` says nothing.
 pub const AFFINITY_FORMAT: &str = "level %L thread %i affinity %A";
 
+/// Default device where one must be used and nobody named the host.
+const NO_DEVICE: i32 = -4;
+
 fn invalid(name: &str, value: &str) {
     eprintln!("\nlibgomp: Invalid value for environment variable {name}: {value}");
 }
@@ -186,6 +189,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Globals {
             _ => None,
         }
     });
+    let mandatory = offload.is_some_and(|(mandatory, _)| mandatory);
     let initial = Icv {
         threads: threads_list
             .first()
@@ -200,7 +204,8 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Globals {
             monotonic: false,
         }),
         bind: own_bind,
-        default_device: get(variable, "OMP_DEFAULT_DEVICE", |text| text.parse().ok()).unwrap_or(0),
+        default_device: get(variable, "OMP_DEFAULT_DEVICE", |text| text.parse().ok())
+            .unwrap_or(if mandatory { NO_DEVICE } else { 0 }),
         allocator: get(variable, "OMP_ALLOCATOR", allocator).unwrap_or(1),
     };
     let format = variable("OMP_AFFINITY_FORMAT");
@@ -220,7 +225,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Globals {
             .unwrap_or(0),
         display_affinity: get(variable, "OMP_DISPLAY_AFFINITY", boolean).unwrap_or(false),
         affinity_format: format.unwrap_or_else(|| AFFINITY_FORMAT.into()),
-        offload_mandatory: offload.is_some_and(|(mandatory, _)| mandatory),
+        offload_mandatory: mandatory,
         offload_disabled: offload.is_some_and(|(_, disabled)| disabled),
         teams: get(variable, "OMP_NUM_TEAMS", positive).unwrap_or(0),
         teams_thread_limit: get(variable, "OMP_TEAMS_THREAD_LIMIT", positive).unwrap_or(0),

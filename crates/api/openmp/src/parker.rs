@@ -3,7 +3,7 @@
 use crate::limits::{PARK_BUCKETS, SPIN_ROUNDS};
 use garonne_fiber::Semaphore;
 use garonne_sync::mutex::lock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The thread runs, and nobody has notified it.
@@ -20,6 +20,8 @@ const NOTIFIED: u32 = 3;
 pub(crate) struct Parker {
     state: AtomicU32,
     semaphore: Semaphore,
+    /// The thread waits in a barrier, where it runs any task of its team.
+    takes_tasks: AtomicBool,
 }
 
 impl Default for Parker {
@@ -27,6 +29,7 @@ impl Default for Parker {
         Self {
             state: AtomicU32::new(EMPTY),
             semaphore: Semaphore::new(0),
+            takes_tasks: AtomicBool::new(false),
         }
     }
 }
@@ -40,7 +43,7 @@ impl Parker {
 
     /// The thread does not wait after all.
     pub(crate) fn cancel(&self) {
-        self.state.store(EMPTY, Ordering::SeqCst);
+        self.state.swap(EMPTY, Ordering::SeqCst);
     }
 
     /// Waits until somebody notifies the thread, or has done so since `announce`.
@@ -51,7 +54,7 @@ impl Parker {
         if waits.is_ok() {
             self.semaphore.wait();
         }
-        self.state.store(EMPTY, Ordering::SeqCst);
+        self.state.swap(EMPTY, Ordering::SeqCst);
     }
 
     /// Ends the thread's wait, or its next one.
@@ -61,9 +64,15 @@ impl Parker {
         }
     }
 
-    /// Tells whether the thread waits or is about to.
+    /// The thread waits where it runs any task, or no longer does. Returns what it did before.
+    pub(crate) fn set_takes_tasks(&self, takes: bool) -> bool {
+        self.takes_tasks.swap(takes, Ordering::SeqCst)
+    }
+
+    /// Tells whether the thread waits for tasks, or is about to.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state.load(Ordering::SeqCst), IDLE | PARKED)
+        self.takes_tasks.load(Ordering::SeqCst)
+            && matches!(self.state.load(Ordering::SeqCst), IDLE | PARKED)
     }
 }
 

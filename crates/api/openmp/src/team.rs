@@ -158,7 +158,9 @@ impl Team {
         // SYNC(team-barrier)
         let is_open = || barrier.generation.load(Ordering::Acquire) != generation;
         let is_over = || is_open() || (cancellable && self.is_cancelled());
+        let before = parker.set_takes_tasks(true);
         parker::wait_until(parker, is_over, work);
+        parker.set_takes_tasks(before);
         cancellable && self.is_cancelled()
     }
 
