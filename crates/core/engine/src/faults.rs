@@ -339,6 +339,30 @@ impl<R: Transport> Engine<R> {
         })
     }
 
+    /// Ends accesses whose targets have left in good order, and answer no more. Takes what they
+    /// sent before. Returns whether there were any.
+    pub fn end_unanswered(&mut self, has_left: impl Fn(Peer) -> bool) -> bool {
+        let left: Vec<Peer> = self
+            .core
+            .one_sided
+            .origin
+            .awaited_peers()
+            .filter(|peer| has_left(*peer))
+            .collect();
+        if left.is_empty() {
+            return false;
+        }
+        for _ in 0..LAST_POLLS {
+            if self.transport.poll(POLL_BUDGET, &mut self.core) == 0 {
+                break;
+            }
+        }
+        for peer in left {
+            crate::transport::PollSink::on_peer_left(&mut self.core, peer);
+        }
+        true
+    }
+
     /// A process of the job has died: takes what it sent before, and ends what needs it.
     pub fn peer_died(&mut self, peer: Peer) {
         for _ in 0..LAST_POLLS {

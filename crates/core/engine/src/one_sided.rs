@@ -323,7 +323,7 @@ impl<R: Transport> OneSided<'_, R> {
         if end.is_none_or(|end| end > region.key.len) {
             return Err(failure_text(AccessFailure::Bounds));
         }
-        Ok(())
+        self.engine.core.one_sided.origin.check_peer(region.peer)
     }
 
     /// A read or a write.

@@ -311,6 +311,11 @@ pub trait PollSink {
         let _ = why;
         self.on_peer_gone(peer);
     }
+    /// The peer has ended its communication in good order: it answers no request any more, and
+    /// claims towards it answer `Gone`.
+    fn on_peer_left(&mut self, peer: Peer) {
+        let _ = peer;
+    }
     /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from
     /// it.
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {

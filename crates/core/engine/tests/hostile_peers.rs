@@ -35,6 +35,8 @@ struct Mouth {
     /// Reads that began so, and are told of when the peer is lost.
     reads: Vec<BulkToken>,
     over: Vec<BulkToken>,
+    /// The next poll says that the peer has left.
+    leaves: bool,
 }
 
 struct Bed;
@@ -99,6 +101,10 @@ impl Transport for Mouth {
     fn poll(&mut self, _: u32, sink: &mut impl PollSink) -> u32 {
         for token in std::mem::take(&mut self.over) {
             sink.on_bulk_done(token, Ok(()));
+        }
+        if std::mem::take(&mut self.leaves) {
+            sink.on_peer_left(1);
+            return 1;
         }
         let Some((header, bytes)) = self.packets.pop_front() else {
             return 0;
@@ -737,4 +743,38 @@ fn requests_of_a_peer_that_reads_no_answers_are_bounded() {
     shard.progress();
     assert!(!alive(&mut shard), "one too many breaks the format");
     assert!(!shard.has_work(), "nothing is owed to a peer that is gone");
+}
+
+#[test]
+fn accesses_and_flushes_end_when_their_target_leaves() {
+    let quotas = CreditQuotas {
+        envelopes: 4,
+        payload: 256,
+    };
+    let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
+    let room = Scratch::new(64).expect("memory");
+    let theirs = shard.one_sided().open_region(1, &key(0)).expect("open");
+    let data = || Data::contiguous(room.mem(), 8);
+    let started = [
+        shard.one_sided().put(&theirs, 0, data()),
+        shard.one_sided().get(&theirs, 0, data()),
+        shard.one_sided().flush(1),
+    ];
+    let pending = started.map(|started| match started {
+        Ok(StartOutcome::Pending(request)) => request,
+        other => panic!("{other:?}"),
+    });
+    shard.progress();
+    assert!(pending.iter().all(|request| !shard.is_complete(*request)));
+    shard.transport().leaves = true;
+    shard.progress();
+    for request in pending {
+        let status = shard.take(request).expect("known").expect("over");
+        assert!(
+            matches!(status.error, Some(Error::Misuse(text)) if text.contains("ended MPI")),
+            "{status:?}"
+        );
+    }
+    let refused = shard.one_sided().put(&theirs, 0, data());
+    assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
 }

@@ -90,6 +90,17 @@ pub enum GroupMembers<'a> {
     Gone,
 }
 
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerFate {
+    /// Nothing: it may live.
+    Unknown,
+    /// Ended well: the process answers nothing any more.
+    Left,
+    /// Dead.
+    Died,
+}
+
 /// News of the thread that advances what the program leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressThreadEvent {
@@ -135,9 +146,11 @@ pub trait Environment: WaitObserver + Send + Sync {
         0
     }
 
-    /// Returns all processes of the job that have died.
-    fn dead(&self) -> Vec<Peer> {
-        Vec::new()
+    /// Returns what is known of a process of the job. Asked of all when one has died, and, before a
+    /// thread sleeps, of those whose answers it waits for.
+    fn fate(&self, peer: Peer) -> PeerFate {
+        let _ = peer;
+        PeerFate::Unknown
     }
 
     /// Lets another runnable thread have this core.

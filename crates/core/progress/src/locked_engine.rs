@@ -47,7 +47,7 @@ mod wait_loop;
 mod wait_phases;
 mod yield_before_park;
 
-use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
+use crate::environment::{CommunicatorInfo, Environment, PeerFate, PossibleSenders};
 use crate::facade::lock;
 use crate::limits::ANY_OF_FEW;
 use crate::messaging::{
@@ -432,12 +432,30 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     fn take_deaths(&self, deaths: u32) -> bool {
-        let dead = self.surroundings.dead();
+        let died = |peer: &Peer| self.surroundings.fate(*peer) == PeerFate::Died;
+        let dead: Vec<Peer> = (0..self.world_size()).filter(died).collect();
         self.with(|shard| dead.iter().for_each(|peer| shard.peer_died(*peer)));
         // Afterwards: another thread that looks meanwhile does it once more, which changes nothing.
         self.deaths_seen.store(deaths, Ordering::Relaxed);
         self.wake();
         true
+    }
+
+    /// Looks before a sleep for processes that will not answer any more. Returns whether something
+    /// ended because of them.
+    fn look_for_losses(&self) -> bool {
+        self.look_for_deaths() | self.look_for_left()
+    }
+
+    /// Ends accesses whose targets are known to have left. Returns whether there were any.
+    fn look_for_left(&self) -> bool {
+        let ended = self.with(|shard| {
+            shard.end_unanswered(|peer| self.surroundings.fate(peer) == PeerFate::Left)
+        });
+        if ended {
+            self.wake();
+        }
+        ended
     }
 
     /// Calls `f` on the engine, for inspection.

@@ -190,6 +190,9 @@ impl PollSink for SinkRef<'_> {
     fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
         self.0.on_peer_lost(peer, why);
     }
+    fn on_peer_left(&mut self, peer: Peer) {
+        self.0.on_peer_left(peer);
+    }
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
         self.0.on_peer_unreachable(shortage);
     }

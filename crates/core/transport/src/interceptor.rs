@@ -116,6 +116,9 @@ impl<S: PollSink, I: Interceptor> PollSink for SeenSink<'_, S, I> {
         self.interceptor.on_peer_gone(peer);
         self.sink.on_peer_lost(peer, why);
     }
+    fn on_peer_left(&mut self, peer: Peer) {
+        self.sink.on_peer_left(peer);
+    }
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
         self.interceptor.on_peer_gone(shortage.peer);
         self.sink.on_peer_unreachable(shortage);

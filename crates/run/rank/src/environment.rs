@@ -9,14 +9,14 @@ use crate::idle_cores::IdleCores;
 use crate::trace_recorder::TraceRecorder;
 use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
-use garonne_job::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
+use garonne_job::layout::{AsyncProgressState, LAGGARDS, RankState, WaitInfo};
 use garonne_job::limits;
 use garonne_job::wait_report::WaitReport;
 use garonne_links::process_memory::memory_of;
 use garonne_links::sys;
 use garonne_progress::environment::{
-    CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
-    WaitObserver,
+    CommunicatorInfo, Environment, GroupMembers, PeerFate, PossibleSenders, ProgressThreadEvent,
+    SpinBudget, WaitObserver,
 };
 use garonne_trace::record::RecordKind;
 use std::io::Write;
@@ -149,8 +149,17 @@ impl Environment for RankEnvironment {
         self.client().map_or(0, AgentClient::deaths)
     }
 
-    fn dead(&self) -> Vec<Peer> {
-        self.client().map_or_else(Vec::new, AgentClient::dead)
+    fn fate(&self, peer: Peer) -> PeerFate {
+        let Some(client) = self.client() else {
+            return PeerFate::Unknown;
+        };
+        // Of another world only its connection tells.
+        let state = (peer < client.world().size).then(|| client.state_of(peer));
+        match state {
+            Some(RankState::Finalized) => PeerFate::Left,
+            Some(RankState::Gone) => PeerFate::Died,
+            _ => PeerFate::Unknown,
+        }
     }
 
     fn extended_yield(&self) -> Duration {

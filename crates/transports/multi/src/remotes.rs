@@ -283,6 +283,12 @@ impl<S: PollSink> PollSink for BridgeSink<'_, S> {
         }
     }
 
+    fn on_peer_left(&mut self, peer: Peer) {
+        if let Some(peer) = self.outer(peer) {
+            self.sink.on_peer_left(peer);
+        }
+    }
+
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
         if let Some(peer) = self.outer(shortage.peer) {
             self.sink

@@ -608,6 +608,7 @@ impl Connections {
             // It left in good order; whoever still asks it for something asks in vain.
             let reads = remote.paths.take_reads();
             ctx.notices.reads_failed(peer, reads, LOST);
+            ctx.notices.peer_left(peer);
             ctx.settle_recalls();
             return;
         }

@@ -11,6 +11,8 @@ use garonne_engine::transport::{BulkToken, PollSink};
 enum PendingNotice {
     /// A peer counts as gone, and why.
     Gone(Peer, &'static str),
+    /// A peer has left in good order.
+    Left(Peer),
     /// A region that was to be withdrawn is.
     Revoked(BulkToken),
 }
@@ -42,6 +44,11 @@ impl PendingNotices {
         self.others.push(PendingNotice::Gone(peer, why));
     }
 
+    /// Notes that a peer has left in good order.
+    pub(crate) fn peer_left(&mut self, peer: Peer) {
+        self.others.push(PendingNotice::Left(peer));
+    }
+
     /// Notes that a region which was to be withdrawn is.
     pub(crate) fn revoked(&mut self, token: BulkToken) {
         self.others.push(PendingNotice::Revoked(token));
@@ -69,6 +76,7 @@ impl PendingNotices {
         for notice in self.others.drain(..) {
             match notice {
                 PendingNotice::Gone(peer, why) => sink.on_peer_lost(peer, why),
+                PendingNotice::Left(peer) => sink.on_peer_left(peer),
                 PendingNotice::Revoked(token) => sink.on_revoked(token),
             }
             told += 1;

@@ -110,6 +110,12 @@ impl PollSink for Core {
         }
     }
 
+    fn on_peer_left(&mut self, peer: Peer) {
+        let ended = self.one_sided.origin.peer_left(peer, &self.requests);
+        self.has_work |= !ended.is_empty();
+        self.end_accesses(ended);
+    }
+
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
         if let Some(peer_index) = self.peer_of_packet(shortage.peer) {
             self.fail_peer_with(peer_index, Error::Unreached(Box::new(shortage)));

@@ -83,7 +83,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         for _ in 0..HANDOVER_POLLS {
             let seen = self.waiters.event_count();
             let ticket = self.lock_engine().transport().arm();
-            if self.look_for_deaths() || self.advance(ProgressCaller::Program, LockPolicy::Wait) {
+            if self.look_for_losses() || self.advance(ProgressCaller::Program, LockPolicy::Wait) {
                 continue;
             }
             self.poll_predicates();
@@ -133,8 +133,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return ParkOutcome::Leads;
         };
         let ticket = self.lock_engine().transport().arm();
-        let deaths = self.look_for_deaths();
-        let moved = self.advance(ProgressCaller::Program, LockPolicy::Wait) || deaths;
+        let losses = self.look_for_losses();
+        let moved = self.advance(ProgressCaller::Program, LockPolicy::Wait) || losses;
         self.poll_predicates();
         let over = !moved && done();
         if moved || over || self.retry_limit().is_some() {

@@ -411,8 +411,8 @@ impl<R: Transport + Send, S: Environment, const AMONG: bool> PhaseActions
         };
         let ticket = engine.lock_engine().transport().arm();
         let mut moved = engine.progress_surely();
-        // Armed before: whoever tells of a death later rings.
-        moved |= engine.look_for_deaths();
+        // Armed before: whoever tells of a death or an end later rings.
+        moved |= engine.look_for_losses();
         for other in &covered {
             moved |= other.look();
         }

@@ -169,6 +169,8 @@ impl Agent<'_> {
             self.ranks.worlds().mark_ended_elsewhere(&self.ctx, *rank);
             self.ended_well(*rank);
         }
+        // Accesses to these ranks wait in vain.
+        self.ranks.worlds().wake_ranks(&self.ctx);
         if let Some(far) = &mut self.root_role {
             far.ended_ranks.extend(ranks);
         }

@@ -78,9 +78,14 @@ impl Agent<'_> {
                 }
             }
             AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
-            AgentCommand::Ended(ranks) => ranks
-                .into_iter()
-                .for_each(|rank| self.ranks.worlds().mark_ended_elsewhere(&self.ctx, rank)),
+            AgentCommand::Ended(ranks) => {
+                let worlds = self.ranks.worlds();
+                for rank in ranks {
+                    worlds.mark_ended_elsewhere(&self.ctx, rank);
+                }
+                // Accesses to these ranks wait in vain.
+                worlds.wake_ranks(&self.ctx);
+            }
             order @ (AgentCommand::ReverseConnect(_)
             | AgentCommand::DisabledNetworks(_)
             | AgentCommand::ReportAddresses(_)

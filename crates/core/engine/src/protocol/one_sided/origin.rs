@@ -84,7 +84,12 @@ pub(crate) type Ended = Vec<(u32, Option<Error>)>;
 pub(crate) struct AccessOrigin {
     accesses: BTreeMap<u32, Access>,
     targets: BTreeMap<Peer, TargetAccesses>,
+    /// Peers that ended their communication in good order.
+    left: BTreeSet<Peer>,
 }
+
+/// The error of an access whose target answers no more.
+const LEFT: Error = Error::Misuse("its process has ended MPI, and answers no access any more");
 
 impl AccessOrigin {
     /// Begins an access in slot `index`. One that is not the transport's waits to be sent.
@@ -177,6 +182,42 @@ impl AccessOrigin {
         self.accesses.retain(|index, access| {
             matches!(access.kind, AccessKind::Direct) || requests.peek(*index).peer != peer
         });
+    }
+
+    /// Returns the peers whose answers accesses wait for.
+    pub(crate) fn awaited_peers(&self) -> impl Iterator<Item = Peer> {
+        let awaited = self
+            .targets
+            .iter()
+            .filter(|(_, entry)| !entry.open.is_empty());
+        awaited.map(|(peer, _)| *peer)
+    }
+
+    /// Refuses an access to a peer that answers none any more.
+    pub(crate) fn check_peer(&self, peer: Peer) -> Result<(), Error> {
+        match self.left.contains(&peer) {
+            true => Err(LEFT),
+            false => Ok(()),
+        }
+    }
+
+    /// A peer answers no access any more. Returns those that wait for it, but for what the
+    /// transport carries out, and flushes.
+    pub(crate) fn peer_left(&mut self, peer: Peer, requests: &RequestTable) -> Ended {
+        let waits = |(index, access): (&u32, &Access)| {
+            let carried_out = matches!(access.kind, AccessKind::Direct);
+            (!carried_out && requests.peek(*index).peer == peer).then_some(*index)
+        };
+        let unanswered: Vec<u32> = self.accesses.iter().filter_map(waits).collect();
+        if let Some(entry) = self.targets.get_mut(&peer) {
+            entry.queue.clear();
+            entry.in_flight = 0;
+        }
+        self.left.insert(peer);
+        let ended = unanswered
+            .into_iter()
+            .map(|index| self.over(index, peer, Some(LEFT)));
+        ended.flatten().collect()
     }
 
     /// An access is over. Returns what ends now: itself, and flushes.
@@ -323,7 +364,9 @@ impl AccessOrigin {
         requests: &RequestTable,
         bounce: &mut BounceBuffer,
     ) -> Result<(bool, bool), ClaimError> {
-        let Self { accesses, targets } = self;
+        let Self {
+            accesses, targets, ..
+        } = self;
         let Some(entry) = targets.get_mut(&peer) else {
             return Ok((false, false));
         };
