@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int rank, size;
@@ -341,6 +342,46 @@ static void alone(void)
     MPI_Comm_free(&dup);
 }
 
+static void on_fault(int number)
+{
+    (void)number;
+    die();
+}
+
+/* A rank dies in the middle of an accumulate, since its operands end where its memory does. Others learn that from their accumulates on
+ * these bytes; other bytes of the target stay usable. */
+static void accumulate_holder(void)
+{
+    enum { PAGE = 4096 };
+    int *base, one = 1, code = MPI_SUCCESS, met = 1;
+    MPI_Win win;
+    MPI_Win_allocate(4 * PAGE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        char *operands = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(operands != MAP_FAILED && mprotect(operands + PAGE, PAGE, PROT_NONE) == 0);
+        signal(SIGSEGV, on_fault);
+        MPI_Accumulate(operands, 2 * PAGE / (int)sizeof(int), MPI_INT, 0, 0, 2 * PAGE / (int)sizeof(int), MPI_INT, MPI_SUM, win);
+        CHECK(!"the accumulate ends");
+    }
+    /* Until rank 1 has come as far. */
+    while (code == MPI_SUCCESS) {
+        code = MPI_Accumulate(&one, 1, MPI_INT, 0, PAGE, 1, MPI_INT, MPI_SUM, win);
+        if (code == MPI_SUCCESS) usleep(1000);
+    }
+    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+    char text[MPI_MAX_ERROR_STRING];
+    int len;
+    MPI_Error_string(code, text, &len);
+    CHECK(strstr(text, "rank 1") != NULL);
+    CHECK(MPI_Accumulate(&one, 1, MPI_INT, 0, 3 * PAGE, 1, MPI_INT, MPI_SUM, win) == MPI_SUCCESS);
+    /* Nobody ends while others need its memory. */
+    MPIX_Comm_agree(MPI_COMM_WORLD, &met);
+    if (rank == 0) CHECK(*(base + 3 * PAGE / (int)sizeof(int)) == size - 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -348,6 +389,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
                {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"lock-holder", lock_holder},
+               {"accumulate-holder", accumulate_holder},
                {"alone", alone}};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

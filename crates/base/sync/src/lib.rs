@@ -76,3 +76,4 @@ pub mod waiters;
 pub mod window_control;
 #[cfg(not(shuttle))]
 pub mod window_lock;
+pub mod window_stripes;

@@ -26,7 +26,7 @@ pub struct Function {
 impl Function {
     /// Returns whether MPI 5.0 does not have it.
     pub fn is_beyond_the_standard(&self) -> bool {
-        self.module == "faults"
+        self.module == "faults" || self.name.starts_with("MPIX_")
     }
 }
 

@@ -1932,6 +1932,14 @@ int PMPIX_Comm_revoke(MPI_Comm comm);
 int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 
+/* Notified access, beyond MPI 5.0 */
+int MPIX_Put_notify(const void *origin_addr, MPI_Count origin_count, MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp, MPI_Count target_count, MPI_Datatype target_datatype, int counter, MPI_Win win);
+int PMPIX_Put_notify(const void *origin_addr, MPI_Count origin_count, MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp, MPI_Count target_count, MPI_Datatype target_datatype, int counter, MPI_Win win);
+int MPIX_Win_notify_get(int counter, MPI_Count *value, MPI_Win win);
+int PMPIX_Win_notify_get(int counter, MPI_Count *value, MPI_Win win);
+int MPIX_Win_notify_wait(int counter, MPI_Count count, MPI_Win win);
+int PMPIX_Win_notify_wait(int counter, MPI_Count count, MPI_Win win);
+
 /* other names */
 int MPI_Address(void *location, MPI_Aint *address);
 int PMPI_Address(void *location, MPI_Aint *address);

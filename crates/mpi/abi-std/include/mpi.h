@@ -1931,6 +1931,14 @@ int PMPIX_Comm_revoke(MPI_Comm comm);
 int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 
+/* Notified access, beyond MPI 5.0 */
+int MPIX_Put_notify(const void *origin_addr, MPI_Count origin_count, MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp, MPI_Count target_count, MPI_Datatype target_datatype, int counter, MPI_Win win);
+int PMPIX_Put_notify(const void *origin_addr, MPI_Count origin_count, MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp, MPI_Count target_count, MPI_Datatype target_datatype, int counter, MPI_Win win);
+int MPIX_Win_notify_get(int counter, MPI_Count *value, MPI_Win win);
+int PMPIX_Win_notify_get(int counter, MPI_Count *value, MPI_Win win);
+int MPIX_Win_notify_wait(int counter, MPI_Count count, MPI_Win win);
+int PMPIX_Win_notify_wait(int counter, MPI_Count count, MPI_Win win);
+
 /* Handles as Fortran integers, which the standard's header no longer has */
 #define MPI_Comm_c2f(comm)                 ((MPI_Fint)MPI_Comm_toint(comm))
 #define MPI_Comm_f2c(comm)                 MPI_Comm_fromint((int)(comm))

@@ -280,7 +280,7 @@ impl ElementCount for MPI_Count {
 /// Returns the length in bytes of a buffer of a contiguous predefined type. `None` unless the
 /// length is 1 to `most` and the address is an ordinary one.
 #[inline(always)]
-fn contiguous_bytes(
+pub(crate) fn contiguous_bytes(
     buf: Buf,
     (count, datatype): (impl ElementCount, PlainType),
     most: u32,

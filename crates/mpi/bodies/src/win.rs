@@ -4,6 +4,7 @@ use crate::c_args::{Buf, CountOut, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, Result};
 use crate::coll::elements;
 use crate::constants::*;
+use crate::fast_path::{PlainType, contiguous_bytes};
 use crate::group::publish_group;
 use crate::handle::*;
 use crate::objects::{self, comm, committed, group, info_or_null, infos, publish, unknown_handle};
@@ -278,6 +279,25 @@ fn target(
     })
 }
 
+/// Longest access that looks for the short way: longer ones do not notice the general one.
+const SHORT_WAY_MAX: u32 = 64 << 10;
+
+/// Returns the bytes of an access whose elements lie back to back and are of one predefined type at
+/// both sides. `None` for any other.
+#[inline(always)]
+fn plain_bytes(
+    buf: Buf,
+    origin: (MPI_Count, MPI_Datatype),
+    target: (MPI_Count, MPI_Datatype),
+) -> Option<u32> {
+    let (count, datatype) = target;
+    if origin != target {
+        return None;
+    }
+    let plain = PlainType::of(Handle::word(datatype));
+    contiguous_bytes(buf, (count, plain), SHORT_WAY_MAX)
+}
+
 pub(crate) fn put(
     _: CallId,
     origin: Buf,
@@ -290,6 +310,13 @@ pub(crate) fn put(
     on: MPI_Win,
 ) -> Result<()> {
     let window = window(on)?;
+    let plain = plain_bytes(origin, (origin_count, origin_type), (count, datatype));
+    if let Some(len) = plain
+        && let Some((there, _)) = window.near(rank, disp as i64, len.into())
+    {
+        there.copy_from(0, origin.mem(), 0, len as usize);
+        return Ok(());
+    }
     let origin = part(origin, origin_count, origin_type)?;
     Ok(window.put(&origin, &target(rank, disp, count, datatype)?)?)
 }
@@ -306,8 +333,50 @@ pub(crate) fn get(
     on: MPI_Win,
 ) -> Result<()> {
     let window = window(on)?;
+    let plain = plain_bytes(origin, (origin_count, origin_type), (count, datatype));
+    if let Some(len) = plain
+        && let Some((there, _)) = window.near(rank, disp as i64, len.into())
+    {
+        origin.mem().copy_from(0, there, 0, len as usize);
+        return Ok(());
+    }
     let origin = part(origin, origin_count, origin_type)?;
     Ok(window.get(&origin, &target(rank, disp, count, datatype)?)?)
+}
+
+pub(crate) fn put_notify(
+    _: CallId,
+    origin: Buf,
+    origin_count: MPI_Count,
+    origin_type: MPI_Datatype,
+    rank: c_int,
+    disp: MPI_Aint,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    counter: c_int,
+    on: MPI_Win,
+) -> Result<()> {
+    let window = window(on)?;
+    let origin = part(origin, origin_count, origin_type)?;
+    Ok(window.put_notify(&origin, &target(rank, disp, count, datatype)?, counter)?)
+}
+
+pub(crate) fn win_notify_get(
+    _: CallId,
+    counter: c_int,
+    value: Ptr<MPI_Count>,
+    on: MPI_Win,
+) -> Result<()> {
+    value.set(window(on)?.notified(counter)?)
+}
+
+pub(crate) fn win_notify_wait(
+    _: CallId,
+    counter: c_int,
+    count: MPI_Count,
+    on: MPI_Win,
+) -> Result<()> {
+    Ok(window(on)?.wait_notified(counter, count)?)
 }
 
 /// Returns the operation of a handle, and whether it has operands.
@@ -386,6 +455,17 @@ pub(crate) fn fetch_and_op(
     handle: MPI_Op,
     on: MPI_Win,
 ) -> Result<()> {
+    let one = (1, datatype);
+    if plain_bytes(origin, one, one).is_some() && plain_bytes(result, one, one).is_some() {
+        let operation = resolve_op(handle, datatype)?.op;
+        let (buffers, target) = (
+            (origin.mem(), result.mem()),
+            (rank, disp as i64, committed(datatype)?),
+        );
+        if window(on)?.fetch_near(buffers, target, &operation)? {
+            return Ok(());
+        }
+    }
     get_accumulate(
         call, origin, 1, datatype, result, 1, datatype, rank, disp, 1, datatype, handle, on,
     )

@@ -1,4 +1,4 @@
-//! Put, get and accumulates.
+//! Put, get, accumulates and notified access.
 //!
 //! The origin moves and combines bytes itself. Accumulates take the stripes of the target's bytes
 //! in the target's control block, whichever way they use. So all accumulates on an element exclude
@@ -10,8 +10,11 @@ use crate::datatype::basic_type::BasicType;
 use crate::datatype::{Datatype, LeafType};
 use crate::error::{Class, Result};
 use crate::op::{DerivedSide, Op, PredefinedOp, apply_leaves};
+use garonne_engine::one_sided::AtomicType;
 use garonne_sync::peer_memory::{self, PeerCopy};
 use garonne_sync::user::{self, Data, Packed, Scratch, UserMem};
+use garonne_sync::window_control::{NOTIFY_COUNTERS, WindowControl};
+use std::sync::atomic::Ordering;
 
 /// Elements in memory of the origin.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +110,93 @@ impl Window {
     /// As for `put`.
     pub fn get(&self, origin: &Part<'_>, target: &TargetPart<'_>) -> Result<()> {
         self.transfer(origin, target, PeerCopy::Read)
+    }
+
+    /// Puts, and then adds 1 to a counter of the target: who sees the counter sees the bytes.
+    ///
+    /// # Errors
+    /// As for `put`; `Arg` for a counter that does not exist.
+    pub fn put_notify(
+        &self,
+        origin: &Part<'_>,
+        target: &TargetPart<'_>,
+        counter: i32,
+    ) -> Result<()> {
+        let counter = self.check_counter(counter)?;
+        self.put(origin, target)?;
+        let Some(rank) = self.target(target.rank)? else {
+            return Ok(());
+        };
+        // Release: the bytes. SYNC(window-notify).
+        let notify = |control: &WindowControl| {
+            control.notified(counter).fetch_add(1, Ordering::Release);
+        };
+        let word = (WindowControl::notified_offset(counter), AtomicType::U64);
+        self.count_up(rank, notify, word)
+    }
+
+    /// Returns how often others have notified this member by one of its counters, since the window
+    /// was made.
+    ///
+    /// # Errors
+    /// `Arg` for a counter that does not exist.
+    pub fn notified(&self, counter: i32) -> Result<i64> {
+        let counter = self.check_counter(counter)?;
+        if !self.0.one_host {
+            // Members on other hosts need this process to carry their requests out.
+            self.comm().process().host.progress();
+        }
+        // Acquire: the bytes. SYNC(window-notify).
+        let seen = self.own_control().notified(counter).load(Ordering::Acquire);
+        Ok(seen as i64)
+    }
+
+    /// Waits until others have notified this member so often by one of its counters.
+    ///
+    /// # Errors
+    /// `Arg` for a counter that does not exist, `Count` for a negative count; `ProcFailed` where a
+    /// member has died and the counter does not come as far.
+    pub fn wait_notified(&self, counter: i32, count: i64) -> Result<()> {
+        let counter = self.check_counter(counter)?;
+        let wanted = u64::try_from(count).map_err(|_| {
+            let text = format!("cannot wait for {count} notifications");
+            self.error(Class::Count, text)
+        })?;
+        let word = self.own_control().notified(counter);
+        // Acquire: the bytes. SYNC(window-notify).
+        let has_come = || word.load(Ordering::Acquire) >= wanted;
+        let (mut come, mut dead) = (has_come(), None);
+        if !come {
+            self.wait(&mut || {
+                // Deaths first: what the dead did before counts.
+                dead = self.dead_members().first().copied();
+                come = has_come();
+                come || dead.is_some()
+            });
+        }
+        match dead.filter(|_| !come) {
+            None => Ok(()),
+            Some(dead) => {
+                let text = format!(
+                    "has lost rank {dead}, while rank {} waits for notifications",
+                    self.rank()
+                );
+                Err(self.error(Class::ProcFailed, text))
+            }
+        }
+    }
+
+    fn check_counter(&self, counter: i32) -> Result<u32> {
+        let found = u32::try_from(counter).ok();
+        found
+            .filter(|counter| (*counter as usize) < NOTIFY_COUNTERS)
+            .ok_or_else(|| {
+                let text = format!(
+                    "has no counter {counter}: they are 0 to {}",
+                    NOTIFY_COUNTERS - 1
+                );
+                self.error(Class::Arg, text)
+            })
     }
 
     fn transfer(
@@ -252,6 +342,33 @@ impl Window {
         }
     }
 
+    /// Fetches one element of a predefined datatype and combines it with `origin`, if the target's
+    /// memory is near: the short way of `MPI_Fetch_and_op`. `false`: nothing was done.
+    ///
+    /// # Errors
+    /// `Op` for an operation that is not defined for the datatype, `ProcFailed`.
+    pub fn fetch_near(
+        &self,
+        (origin, result): (UserMem, UserMem),
+        (rank, disp, datatype): (i32, i64, &Datatype),
+        op: &Op,
+    ) -> Result<bool> {
+        let size = datatype.size();
+        let (Some((there, at)), Op::Predefined(kind)) = (self.near(rank, disp, size), op) else {
+            return Ok(false);
+        };
+        op.check(datatype)?;
+        let stripes = self.hold_stripes(rank as u32, at, size)?;
+        result.copy_from(0, there, 0, size as usize);
+        match kind {
+            PredefinedOp::NoOp => {}
+            PredefinedOp::Replace => there.copy_from(0, origin, 0, size as usize),
+            _ => apply_leaves(*kind, (origin, there), (1, datatype), DerivedSide::Target),
+        }
+        drop(stripes);
+        Ok(true)
+    }
+
     /// Combines operands with elements that this process may load and store.
     fn combine_mapped(
         &self,
@@ -391,10 +508,20 @@ impl Window {
             );
             return Err(self.error(Class::Type, text));
         }
-        let there = self.target_data(rank, target.disp, 1, target.datatype)?;
         let (mut old, mut want) = ([0; 16], [0; 16]);
         let (old, want) = (&mut old[..size as usize], &mut want[..size as usize]);
         compare.read(0, want);
+        if let Some((there, at)) = self.near(target.rank, target.disp, size) {
+            let stripes = self.hold_stripes(rank, at, size)?;
+            there.read(0, old);
+            if old == want {
+                there.copy_from(0, origin, 0, size as usize);
+            }
+            drop(stripes);
+            result.write(0, old);
+            return Ok(());
+        }
+        let there = self.target_data(rank, target.disp, 1, target.datatype)?;
         let room = Scratch::new(16).ok_or_else(|| self.no_room())?;
         let here = Data::contiguous(room.mem(), size);
         let _stripes = self.hold_stripes(rank, there.first, there.len)?;

@@ -5,13 +5,15 @@
 //! blocks of others, and rings their doorbells. Nobody answers.
 
 use super::Window;
+use super::open_to_all::OpenToAll;
 use super::target::MemberControl;
 use crate::coll::Barrier;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use garonne_engine::api::CallOrigin;
+use garonne_engine::one_sided::AtomicType;
 use garonne_sync::mutex::lock;
-use garonne_sync::window_control::WindowControl;
+use garonne_sync::window_control::{WindowControl, full_fence};
 use garonne_sync::window_lock::{LockMode, WindowLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
@@ -89,6 +91,21 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
+    fn set_fenced(&mut self, fenced: bool, open: &OpenToAll) {
+        self.fenced = fenced;
+        self.tell(open);
+    }
+
+    fn set_all(&mut self, held: Option<HeldLock>, open: &OpenToAll) -> Option<HeldLock> {
+        let before = std::mem::replace(&mut self.all, held);
+        self.tell(open);
+        before
+    }
+
+    fn tell(&self, open: &OpenToAll) {
+        open.tell(self.fenced, self.all.is_some());
+    }
+
     fn open_epoch(&self) -> Option<&'static str> {
         if self.all.is_some() {
             Some("MPI_Win_lock_all has opened an epoch")
@@ -186,7 +203,7 @@ impl Window {
     }
 
     /// Waits for memory that other members write.
-    fn wait(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+    pub(super) fn wait(&self, come: &mut (dyn FnMut() -> bool + Send)) {
         let host = &self.comm().process().host;
         if !self.0.one_host {
             // What members on other hosts change rings for nobody.
@@ -213,7 +230,7 @@ impl Window {
         fence(Ordering::SeqCst);
         self.comm().collective(&Barrier, origin)?;
         fence(Ordering::SeqCst);
-        lock(&self.0.epochs).fenced = !assert.has(Assert::NOSUCCEED);
+        lock(&self.0.epochs).set_fenced(!assert.has(Assert::NOSUCCEED), &self.0.open_to_all);
         Ok(())
     }
 
@@ -248,7 +265,8 @@ impl Window {
             let post = |control: &WindowControl| {
                 control.posted(me).fetch_add(1, Ordering::Release);
             };
-            self.count_up(origin, post, WindowControl::posted_offset(me))?;
+            let word = (WindowControl::posted_offset(me), AtomicType::U32);
+            self.count_up(origin, post, word)?;
         }
         Ok(())
     }
@@ -268,7 +286,7 @@ impl Window {
                 let text = format!("cannot be used for MPI_Win_start: {open}");
                 return Err(self.wrong_epoch(text));
             }
-            epochs.fenced = false;
+            epochs.set_fenced(false, &self.0.open_to_all);
             epochs.started = Some(targets.clone());
             let used = &mut epochs.used_posts;
             let count = |target: &u32| {
@@ -307,7 +325,8 @@ impl Window {
             let complete = |control: &WindowControl| {
                 control.completed().fetch_add(1, Ordering::Release);
             };
-            self.count_up(target, complete, WindowControl::completed_offset())?;
+            let word = (WindowControl::completed_offset(), AtomicType::U32);
+            self.count_up(target, complete, word)?;
         }
         Ok(())
     }
@@ -380,7 +399,7 @@ impl Window {
             if let Some(why) = conflict {
                 return Err(self.wrong_epoch(format!("cannot lock rank {rank}: {why}")));
             }
-            epochs.fenced = false;
+            epochs.set_fenced(false, &self.0.open_to_all);
             epochs.locks.insert(rank, held);
         }
         if let (Some(target), Some(mode)) = (target, held) {
@@ -503,7 +522,7 @@ impl Window {
                 return Err(self.wrong_epoch(text));
             }
             epochs.fenced = false;
-            epochs.all = Some(held);
+            epochs.set_all(Some(held), &self.0.open_to_all);
         }
         let Some(mode) = held else {
             return Ok(());
@@ -512,7 +531,7 @@ impl Window {
             if let Err(error) = self.acquire(target, mode) {
                 // What went wrong first is what the program is told.
                 let _ = (0..target).try_for_each(|target| self.release(target, mode));
-                lock(&self.0.epochs).all = None;
+                lock(&self.0.epochs).set_all(None, &self.0.open_to_all);
                 return Err(error);
             }
         }
@@ -524,7 +543,7 @@ impl Window {
     /// # Errors
     /// `RmaSync`.
     pub fn unlock_all(&self) -> Result<()> {
-        let Some(held) = lock(&self.0.epochs).all.take() else {
+        let Some(held) = lock(&self.0.epochs).set_all(None, &self.0.open_to_all) else {
             let text = "has no locks to give up: MPI_Win_lock_all has to come first";
             return Err(self.wrong_epoch(text));
         };
@@ -538,9 +557,12 @@ impl Window {
     ///
     /// # Errors
     /// `RmaSync`, `Rank`.
+    #[inline]
     pub fn flush(&self, rank: i32) -> Result<()> {
-        self.check_locked(rank)?;
-        fence(Ordering::SeqCst);
+        if !(self.0.open_to_all.has_locks() && (rank as u32) < self.size()) {
+            self.check_locked(rank)?;
+        }
+        full_fence();
         Ok(())
     }
 
@@ -549,17 +571,16 @@ impl Window {
     /// # Errors
     /// `RmaSync`.
     pub fn flush_all(&self) -> Result<()> {
-        let epochs = lock(&self.0.epochs);
-        if epochs.all.is_none() && epochs.locks.is_empty() {
+        if !self.0.open_to_all.has_locks() && lock(&self.0.epochs).locks.is_empty() {
             let text = "has no locks: call MPI_Win_lock or MPI_Win_lock_all before";
             return Err(self.wrong_epoch(text));
         }
-        fence(Ordering::SeqCst);
+        full_fence();
         Ok(())
     }
 
     /// `MPI_Win_sync`.
     pub fn sync(&self) {
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 }

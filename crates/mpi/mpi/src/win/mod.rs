@@ -5,7 +5,7 @@
 //! ([`garonne_sync::window_control`]). A target that computes delays nobody.
 //!
 //! - `setup`: how members make the memory that they share.
-//! - `epochs`: fence, post and start, locks.
+//! - `epochs`: fence, post and start, locks; `open_to_all`: what of them needs no lock to know.
 //! - `access`: put, get and accumulates; `target`: where the memory of a target is.
 //! - `attached`: memory of dynamic windows.
 //! - `other_hosts`: accesses to other hosts, by the engine's one-sided calls.
@@ -17,6 +17,7 @@ mod access;
 mod attached;
 mod epochs;
 mod hints;
+mod open_to_all;
 mod other_hosts;
 mod setup;
 mod target;
@@ -40,6 +41,7 @@ use garonne_sync::doorbell::Doorbell;
 use garonne_sync::mutex::lock;
 use garonne_sync::shm::Segment;
 use garonne_sync::window_control::WindowControl;
+use open_to_all::OpenToAll;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use target::Member;
@@ -105,6 +107,7 @@ struct WindowInner {
     /// Members by rank, and what this one knows of their memory.
     members: Vec<Member>,
     epochs: Mutex<Epochs>,
+    open_to_all: OpenToAll,
     attachments: Mutex<Attachments>,
     own_control: WindowControl,
     attrs: Attrs,

@@ -8,15 +8,16 @@ use super::attached::{AttachedCopy, ENTRY};
 use super::setup::key_of;
 use super::target::{MemberControl, OtherHostRegion, RemotePieces};
 use crate::error::{Class, Error, Result};
-use garonne_engine::api::{self, StartOutcome};
+use garonne_engine::api::{self, Peer, StartOutcome};
 use garonne_engine::one_sided::{
     AccessRights, AtomicArgs, AtomicOp, AtomicType, RegionKey, RegionMemory, SwapArgs,
 };
 use garonne_progress::messaging::{Messaging, RegionCall, WaitTarget};
 use garonne_sync::peer_memory::PeerCopy;
 use garonne_sync::user::{Data, Packed, Scratch, UserMem};
-use garonne_sync::window_control::{LIST_KEY_WORDS, StripeGuard, TicketWord, WindowControl};
+use garonne_sync::window_control::{LIST_KEY_WORDS, TicketWord, WindowControl};
 use garonne_sync::window_lock::LockMode;
+use garonne_sync::window_stripes::{self, StripeGuard};
 use std::sync::atomic::Ordering;
 
 /// Bytes that are gathered for the blocks of one batch of accesses.
@@ -98,19 +99,27 @@ impl Window {
     }
 
     #[cold]
-    fn region_error(&self, error: &api::Error) -> Error {
-        let class = match error {
-            api::Error::Resource(_) => Class::NoMem,
-            _ => Class::Other,
+    fn region_error(&self, error: api::Error) -> Error {
+        let error = self.comm().process().convert(error);
+        let text = format!("cannot access memory on another host: {}", error.detail);
+        self.error(error.class, text)
+    }
+
+    #[cold]
+    fn access_error(&self, peer: Peer, error: api::Error) -> Error {
+        let error = self.comm().process().convert(error);
+        let text = match self.group().rank_of(peer) {
+            Some(rank) => format!("cannot access memory of rank {rank}: {}", error.detail),
+            None => error.detail,
         };
-        self.error(class, format!("cannot access another host: {error:?}"))
+        self.error(error.class, text)
     }
 
     fn call_region(&self, region: &OtherHostRegion, call: RegionCall) -> Result<()> {
         let host = self.host();
         host.access_region(region.peer, &region.key, call)
             .and_then(|started| finish(host, started))
-            .map_err(|error| self.region_error(&error))
+            .map_err(|error| self.access_error(region.peer, error))
     }
 
     /// Ends the registration of memory, and waits until nobody accesses it any more.
@@ -127,7 +136,7 @@ impl Window {
     fn close_region(&self, host: &dyn Messaging, key: &RegionKey) -> Result<()> {
         host.deregister_region(key)
             .and_then(|started| finish(host, started))
-            .map_err(|error| self.region_error(&error))
+            .map_err(|error| self.region_error(error))
     }
 
     /// Opens memory of this process to members on other hosts; `None` where there are none.
@@ -144,7 +153,7 @@ impl Window {
             rights: AccessRights::ALL,
         };
         let key = self.host().register_region(memory);
-        key.map(Some).map_err(|error| self.region_error(&error))
+        key.map(Some).map_err(|error| self.region_error(error))
     }
 
     /// Ends what [`Self::open_region`] began.
@@ -173,13 +182,12 @@ impl Window {
         Ok(u64::from_ne_bytes(room.mem().read_array(16)))
     }
 
-    /// Adds 1 to a counter of 32 bits in a member's control block, which has `here` if the block
-    /// is mapped.
+    /// Adds 1 to a counter in a member's control block, which `here` does if the block is mapped.
     pub(super) fn count_up(
         &self,
         rank: u32,
         here: impl FnOnce(&WindowControl),
-        offset: usize,
+        (offset, kind): (usize, AtomicType),
     ) -> Result<()> {
         match &self.0.members[rank as usize].control {
             MemberControl::Mapped(control) => {
@@ -188,7 +196,7 @@ impl Window {
                 Ok(())
             }
             MemberControl::OtherHost(region) => {
-                let word = (offset as u64, AtomicType::U32);
+                let word = (offset as u64, kind);
                 self.update_word(region, word, AtomicOp::Sum, 1).map(drop)
             }
         }
@@ -247,21 +255,32 @@ impl Window {
         match &self.0.members[rank as usize].control {
             MemberControl::Mapped(control) => {
                 // A holder on another host may need this process to serve it.
-                let idle = || {
+                let goes_on = |holder: u32| {
                     if !self.0.one_host {
                         self.host().progress();
                     }
+                    !self.dead_members().contains(&holder)
                 };
-                Ok(HeldStripes::Mapped {
-                    _guard: control.lock_stripes(self.rank(), stripes, idle),
-                })
+                let locked =
+                    window_stripes::lock_stripes(control.stripes(), self.rank(), stripes, goes_on);
+                let _guard = locked.map_err(|holder| self.dead_accumulate(holder, rank))?;
+                Ok(HeldStripes::Mapped { _guard })
             }
-            MemberControl::OtherHost(region) => self.hold_remote_stripes(*region, stripes),
+            MemberControl::OtherHost(region) => self.hold_remote_stripes(rank, *region, stripes),
         }
+    }
+
+    #[cold]
+    fn dead_accumulate(&self, holder: u32, target: u32) -> Error {
+        let text = format!(
+            "has lost rank {holder}, which died while it accumulated at rank {target}: what it left there is unknown"
+        );
+        self.error(Class::ProcFailed, text)
     }
 
     fn hold_remote_stripes(
         &self,
+        rank: u32,
         region: OtherHostRegion,
         stripes: u64,
     ) -> Result<HeldStripes<'_>> {
@@ -272,7 +291,7 @@ impl Window {
         };
         let mut wanted = stripes;
         while wanted != 0 {
-            let taken = self.try_stripes(&region, wanted)?;
+            let (taken, holder) = self.try_stripes(&region, wanted)?;
             let kept = stripes_in_order(wanted, taken);
             if let HeldStripes::OtherHost { stripes, .. } = &mut held {
                 *stripes |= kept;
@@ -280,7 +299,10 @@ impl Window {
             wanted &= !kept;
             // Nobody waits for a stripe while it holds a later one.
             self.give_stripes_back(&region, taken & !kept)?;
-            if wanted != 0 {
+            if let Some(holder) = holder {
+                if self.dead_members().contains(&holder) {
+                    return Err(self.dead_accumulate(holder, rank));
+                }
                 self.host().progress();
                 std::thread::yield_now();
             }
@@ -288,8 +310,9 @@ impl Window {
         Ok(held)
     }
 
-    /// Asks for stripes, given as bits, in one round trip, and returns those that were free.
-    fn try_stripes(&self, region: &OtherHostRegion, wanted: u64) -> Result<u64> {
+    /// Asks for stripes, given as bits, in one round trip. Returns those that were free, and the
+    /// member that holds the first of the others.
+    fn try_stripes(&self, region: &OtherHostRegion, wanted: u64) -> Result<(u64, Option<u32>)> {
         let room = Scratch::new(8 * 64).ok_or_else(|| self.no_room())?;
         let place = |index: u32| room.mem().offset(8 * index as isize);
         let swaps = bits(wanted).map(|index| {
@@ -305,15 +328,16 @@ impl Window {
             })
         });
         let called = self.call_region_often(region, swaps);
-        let free = |index: &u32| u32::from_ne_bytes(place(*index).read_array(4)) == 0;
+        let found = |index: u32| u32::from_ne_bytes(place(index).read_array(4));
         let taken = bits(wanted)
-            .filter(free)
+            .filter(|index| found(*index) == 0)
             .fold(0, |all, index| all | 1 << index);
         if called.is_err() {
             // What went wrong first is what the program is told.
             let _ = self.give_stripes_back(region, taken);
         }
-        called.map(|()| taken)
+        let missing = bits(wanted & !taken).next();
+        called.map(|()| (taken, missing.map(|index| found(index).saturating_sub(1))))
     }
 
     /// Gives stripes back, in one round trip.
@@ -346,13 +370,14 @@ impl Window {
             match host.access_region(region.peer, &region.key, call) {
                 Ok(started) => open.push(started),
                 Err(error) => {
-                    outcome = Err(self.region_error(&error));
+                    outcome = Err(self.access_error(region.peer, error));
                     break;
                 }
             }
         }
         for started in open {
-            let ended = finish(host, started).map_err(|error| self.region_error(&error));
+            let ended =
+                finish(host, started).map_err(|error| self.access_error(region.peer, error));
             outcome = outcome.and(ended);
         }
         outcome
@@ -463,7 +488,7 @@ impl Window {
                         let call = region_call(direction, offset, data);
                         match host.access_region(region.peer, &region.key, call) {
                             Ok(started) => open.push(started),
-                            Err(error) => outcome = Err(self.region_error(&error)),
+                            Err(error) => outcome = Err(self.access_error(region.peer, error)),
                         }
                         (address, rest, at) = (address + len, rest - len, at + len);
                     }
@@ -473,7 +498,8 @@ impl Window {
         }
         // All of them: they use the buffer.
         for started in open {
-            let ended = finish(host, started).map_err(|error| self.region_error(&error));
+            let ended =
+                finish(host, started).map_err(|error| self.access_error(remote.peer, error));
             outcome = outcome.and(ended);
         }
         outcome

@@ -9,6 +9,7 @@
 use super::attached::{AttachedPiece, Attachments};
 use super::epochs::Epochs;
 use super::hints;
+use super::open_to_all::OpenToAll;
 use super::target::{Member, MemberControl, MemberMemory, OtherHostRegion, RemotePieces};
 use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
 use crate::attr::Attrs;
@@ -427,7 +428,16 @@ fn build(
             let peer = comm.group().peer(rank as u32)?;
             let region = |key: Option<RegionKey>| key.map(|key| OtherHostRegion { peer, key });
             let place = plan.places[rank];
+            let near = match (flavor, place) {
+                (Flavor::Allocate | Flavor::Shared, Some(place)) => {
+                    let part = allocated(place, one);
+                    Some(part.mem(0, part.len()))
+                }
+                (Flavor::Create, _) if rank == me => Some(request.memory),
+                _ => None,
+            };
             Some(Member {
+                near,
                 size: one.size,
                 disp_unit: one.disp_unit,
                 process: host.process_of(peer).unwrap_or(one.process as u32),
@@ -464,6 +474,7 @@ fn build(
         one_host: plan.one_host,
         regions,
         epochs: Mutex::new(Epochs::default()),
+        open_to_all: OpenToAll::default(),
         attachments: Mutex::new(Attachments::default()),
         own_control,
         attrs: Attrs::default(),

@@ -19,6 +19,8 @@ pub(super) struct Member {
     pub process: u32,
     pub control: MemberControl,
     pub memory: MemberMemory,
+    /// All of the memory, if this process may load and store it: [`Self::memory`] keeps it mapped.
+    pub near: Option<UserMem>,
 }
 
 /// How the control block of a member is reached.
@@ -91,6 +93,20 @@ fn reach(datatype: &Datatype, count: u64) -> Option<(i128, i128)> {
 }
 
 impl Window {
+    /// Returns `len` bytes at a displacement of a target's memory, which this process may load and
+    /// store now, and their offset: the short way of accesses. `None` says nothing.
+    #[inline]
+    pub fn near(&self, rank: i32, disp: i64, len: u64) -> Option<(UserMem, u64)> {
+        if !self.0.open_to_all.allows_access() {
+            return None;
+        }
+        let member = self.0.members.get(usize::try_from(rank).ok()?)?;
+        let mem = member.near?;
+        let offset = u64::try_from(disp).ok()?.checked_mul(member.disp_unit)?;
+        let end = offset.checked_add(len)?;
+        (end <= member.size).then(|| (mem.offset(offset as isize), offset))
+    }
+
     /// Returns the elements at a displacement of a target's memory.
     ///
     /// # Errors
