@@ -4,6 +4,7 @@
  *     put get fetch swap add   followed by a flush, within lock_all; the target waits in a barrier
  *     rate                     puts, one flush behind each RATE_PUTS of them; the time of one
  *     lock                     lock, put, unlock
+ *     contend                  the same by both ranks at once for NANOSECONDS; the time of one at the rank that had the lock less often
  *     fence pscw               put between two fences, or within start and complete, post and wait
  *     computing                fetch_and_op and flush while the target computes without MPI for COMPUTING_NS; at most COMPUTING_CALLS
  *     free                     make and free the window
@@ -100,6 +101,21 @@ static void row(const char *kind, const char *what, char *data, int bytes, long 
     }
 }
 
+/* Takes and gives up the lock of rank 1 for a while. Returns how often the rank did so that came to it less often. */
+static long contend(char *data, int bytes, double ns)
+{
+    long turns = 0, least;
+    double start = now_ns();
+    while (now_ns() - start < ns) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+        operate("put", data, bytes);
+        MPI_Win_unlock(1, win);
+        turns++;
+    }
+    MPI_Allreduce(&turns, &least, 1, MPI_LONG, MPI_MIN, MPI_COMM_WORLD);
+    return least > 0 ? least : 1;
+}
+
 int main(int argc, char **argv)
 {
     int size;
@@ -127,7 +143,7 @@ int main(int argc, char **argv)
         int bytes = atoi(colon + 1);
         const char *what = line + 1;
         int both = starts(what, "fence") || starts(what, "pscw") || starts(what, "free");
-        int passive = !both && !starts(what, "lock"), computes = starts(what, "computing");
+        int contends = starts(what, "contend"), passive = !both && !contends && !starts(what, "lock"), computes = starts(what, "computing");
         char *data = calloc(1, (size_t)bytes);
         own = calloc(1, (size_t)bytes);
         if (!data || !own)
@@ -141,7 +157,11 @@ int main(int argc, char **argv)
             double before = sample < 0 ? 0 : handoff_measure(shared, rank, &epoch), took = 0;
             if (passive && !computes && rank == 0)
                 MPI_Win_lock_all(0, win);
-            if (sample < 0 && !computes) {
+            if (contends) {
+                MPI_Barrier(MPI_COMM_WORLD);
+                took = wanted_ns;
+                calls = contend(data, bytes, wanted_ns);
+            } else if (sample < 0 && !computes) {
                 /* How many calls a sample takes; both ranks know it where both take part. */
                 for (;; calls *= 2) {
                     MPI_Barrier(MPI_COMM_WORLD);

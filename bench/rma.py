@@ -9,7 +9,8 @@ WINDOWS = {"allocate": "memory of the library", "create": "memory of the program
 OPERATIONS = {
     "put": ("put and flush", [8, 8192, 1 << 20]), "get": ("get and flush", [8, 8192]), "fetch": ("fetch_and_op and flush", [8]),
     "swap": ("compare_and_swap and flush", [8]), "add": ("accumulate and flush", [8, 8192, 1 << 20]), "rate": ("one of many puts", [8]),
-    "lock": ("lock, put, unlock", [8]), "fence": ("put and fence", [8]), "pscw": ("post, start, put, complete, wait", [8]),
+    "lock": ("lock, put, unlock", [8]),
+    "contend": ("lock, put, unlock by both ranks at once, at the one that had the lock less often", [8]), "fence": ("put and fence", [8]), "pscw": ("post, start, put, complete, wait", [8]),
     "computing": ("one of 100 fetch_and_op, the lock among them, while the target computes for 20 ms", [8]),
     "free": ("make and free the window", [4096, 64 << 20]),
 }

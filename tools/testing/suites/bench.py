@@ -150,7 +150,7 @@ def kinds_of(kinds):
     return report
 
 
-RMA = [f"{window}_{what}" for window in ("allocate", "create", "dynamic") for what in ("put", "fetch", "rate", "lock", "fence", "pscw", "computing", "free")]
+RMA = [f"{window}_{what}" for window in ("allocate", "create", "dynamic") for what in ("put", "fetch", "rate", "lock", "contend", "fence", "pscw", "computing", "free")]
 
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
