@@ -57,9 +57,6 @@ def suite(context):
         yield python(context, [])
     for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_down_at_the_start, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
-    left = binaries / "left"
-    context.build_program("hosts", "tests/hosts/left.c", left)
-    yield Case("hosts/a rank that ended keeps its window", lambda: left_with_window(context, left), second_try=True)
     yield Case("hosts/the first agent stands still", lambda: first_agent_stands_still(context, talk), second_try=True, waits=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -68,13 +65,6 @@ def across(context, program, ranks):
     with Hosts(2) as hosts:
         code, output = run(context, hosts, ["-n", ranks, "--map-by", "node", "--host", f"localhost,{hosts.names[1]}", program], limit=3 * PATIENCE_S)
         expect(code == 0, f"exit code {code}", output)
-
-
-def left_with_window(context, left):
-    with Hosts(2) as hosts:
-        code, output = run(context, hosts, ["-n", 2, "--map-by", "node", "--host", f"localhost,{hosts.names[1]}", left], limit=PATIENCE_S)
-        told = [line for line in output.splitlines() if "rank 1" in line and "ended MPI" in line]
-        expect(code == 0 and len(told) == 3, f"exit code {code}, {len(told)} accesses say that the rank ended MPI", output)
 
 
 def python(context, modules):

@@ -108,58 +108,8 @@ impl Drop for StripeGuard<'_> {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::facade::Cell;
-    use loom::sync::Arc;
-
-    struct Shared {
-        stripes: [Stripe; 3],
-        values: [Cell<u32>; 3],
-    }
-
-    // SAFETY: each stripe guards its cell; loom checks that accesses do not race.
-    unsafe impl Sync for Shared {}
-    // SAFETY: as above.
-    unsafe impl Send for Shared {}
-
-    /// Members whose sets of stripes overlap, so that a wrong order would be a deadlock.
-    #[test]
-    fn holders_exclude_each_other_and_nobody_waits_for_ever() {
-        const SETS: [u64; 3] = [0b011, 0b110, 0b101];
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
-            let shared = Arc::new(Shared {
-                stripes: Default::default(),
-                values: std::array::from_fn(|_| Cell::new(0)),
-            });
-            let member = |me: u32, shared: &Shared| {
-                let set = SETS[me as usize];
-                let guard = lock_stripes(&shared.stripes, me, set, |_| true).unwrap();
-                for index in (0..3).filter(|index| set & 1 << index != 0) {
-                    assert_eq!(shared.stripes[index].holder(), Some(me));
-                    // SAFETY: the stripe is held.
-                    shared.values[index].with_mut(|value| unsafe { *value += 1 });
-                }
-                drop(guard);
-            };
-            let others: Vec<_> = (1..3)
-                .map(|me| {
-                    let shared = shared.clone();
-                    loom::thread::spawn(move || member(me, &shared))
-                })
-                .collect();
-            member(0, &shared);
-            others.into_iter().for_each(|other| other.join().unwrap());
-            for (stripe, value) in shared.stripes.iter().zip(&shared.values) {
-                assert_eq!(stripe.holder(), None);
-                // SAFETY: all members have ended.
-                assert_eq!(value.with(|value| unsafe { *value }), 2);
-            }
-        });
-    }
-}
+#[path = "window_stripes_loom.rs"]
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
