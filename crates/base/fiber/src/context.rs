@@ -57,6 +57,11 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
+    /// Tells whether it is a thread of its own towards the C library.
+    pub(crate) fn has_identity(&self) -> bool {
+        self.identity.is_some()
+    }
+
     pub(crate) fn name(&self) -> Option<String> {
         lock(&self.name).as_deref().map(str::to_owned)
     }

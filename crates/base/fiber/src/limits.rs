@@ -50,5 +50,9 @@ pub const WORKER_THREADS_MAX: usize = 512;
 /// Time between two looks of the monitor at the workers.
 pub const MONITOR_TICK: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// Ticks without a switch after which a worker whose fiber has an identity gets company: compiled
+/// code may spin for a fiber that is queued, and the kernel then shares the CPU out.
+pub const TICKS_OF_SPINNING: u32 = 5;
+
 /// Rounds in which values of keys may set further ones at a fiber's end, as POSIX has it.
 pub const DESTRUCTOR_ROUNDS: usize = 4;

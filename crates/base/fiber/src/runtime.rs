@@ -9,15 +9,15 @@ use crate::SpawnError;
 use crate::clock::Clock;
 use crate::context::{self, ANYWHERE, Runnable};
 use crate::limits::{
-    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TICKS_PER_TRIM, TURNS_PER_WIDE_LOOK,
-    WORKER_THREADS_MAX,
+    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TICKS_OF_SPINNING, TICKS_PER_TRIM,
+    TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX,
 };
 use crate::scheduler::Scheduler;
 use crate::seat_holder::SeatHolder;
 use garonne_sync::mutex::lock;
 use garonne_topology::{CpuSet, Tree};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -32,6 +32,8 @@ struct Seat {
     holder: SeatHolder,
     /// Kernel's id of that thread.
     tid: AtomicU32,
+    /// The fiber that runs has an identity: compiled code, which may wait by spinning.
+    may_spin: AtomicBool,
     /// Switches so far: a worker that has made none for two ticks may be stuck.
     switches: AtomicU64,
 }
@@ -105,6 +107,7 @@ fn runtime() -> &'static Runtime {
                 core,
                 holder: SeatHolder::new(),
                 tid: AtomicU32::new(0),
+                may_spin: AtomicBool::new(false),
                 switches: AtomicU64::new(0),
             })
             .collect();
@@ -223,6 +226,8 @@ impl Runtime {
             };
             own.switches
                 .store(own.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let has_identity = ready.fiber().has_identity();
+            own.may_spin.store(has_identity, Ordering::Relaxed);
             next = scheduler.run(seat, ready);
             crate::keypoint::switched();
         }
@@ -299,8 +304,9 @@ impl Runtime {
             }
             if has_work {
                 for (seat, (_, ticks)) in seen.iter_mut().enumerate() {
-                    if *ticks >= 2 && sleeps_in_kernel(self.seats[seat].tid.load(Ordering::Acquire))
-                    {
+                    let own = &self.seats[seat];
+                    let spins = *ticks >= TICKS_OF_SPINNING && own.may_spin.load(Ordering::Relaxed);
+                    if spins || *ticks >= 2 && sleeps_in_kernel(own.tid.load(Ordering::Acquire)) {
                         *ticks = 0;
                         self.take_away(seat);
                     }

@@ -3,6 +3,7 @@
 use garonne_fiber::{Barrier, Builder, Identity, workers, yield_now};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
     static OWN: Cell<usize> = const { Cell::new(0) };
@@ -51,4 +52,26 @@ fn thread_local_variables_belong_to_the_fiber() {
     threads.sort_unstable();
     threads.dedup();
     assert_eq!(threads.len(), count, "each is a thread of its own");
+}
+
+/// Compiled code may wait for others of a team by spinning. All of them run, though workers are
+/// fewer.
+#[test]
+fn fibers_that_spin_for_each_other_all_run() {
+    let count = workers() + 3;
+    let come = Arc::new(AtomicUsize::new(0));
+    let fibers: Vec<_> = (0..count)
+        .map(|_| {
+            let come = come.clone();
+            let builder = Builder::new().identity(Identity::new().unwrap());
+            let body = move || {
+                come.fetch_add(1, Ordering::SeqCst);
+                while come.load(Ordering::SeqCst) < count {
+                    std::thread::yield_now();
+                }
+            };
+            builder.spawn(body).unwrap()
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
