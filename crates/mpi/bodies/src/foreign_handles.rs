@@ -14,7 +14,8 @@ const NEGATIVE_INT: usize = 0xffff_ffff;
 pub(crate) fn as_passed(word: usize) -> usize {
     match word & !(u32::MAX as usize) {
         UNKNOWN_INT_HANDLE => word as u32 as usize,
-        // A negative `int` that became a pointer. A wrapper of Open MPI's ABI drops the highest bit.
+        // A negative `int` that became a pointer.
+        // Wrappers of Open MPI's ABI drop the highest bit.
         _ if word << 1 >> 32 == NEGATIVE_INT => word as u32 as usize,
         _ if word >> 62 == 1 => word & !UNKNOWN_POINTER_HANDLE,
         _ => word,
