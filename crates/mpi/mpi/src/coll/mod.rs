@@ -159,6 +159,10 @@ impl Comm {
         number: CallId,
         origin: CallOrigin,
     ) -> Result<()> {
+        if self.size() == 1 {
+            // Nobody sends anything that would be refused.
+            self.check_not_revoked()?;
+        }
         let mut immediate = BlockingPlan::new(CollContext::borrowed(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()

@@ -36,7 +36,17 @@ pub(crate) struct LeaderBridge {
 /// empty.
 const FAILED: &[u8] = &[];
 
+/// Length that a leader sends instead of a message's when its side has failed.
+pub(crate) const GIVES_UP: u64 = u64::MAX;
+
 impl Participants {
+    /// The channel to the other side's leader, at this side's leader.
+    pub(crate) fn leaders_channel(&self) -> Option<SetupChannel> {
+        let bridge = self.bridge.as_ref();
+        let bridge = bridge.filter(|bridge| bridge.leader == self.local.rank);
+        bridge.and_then(|bridge| bridge.channel.clone())
+    }
+
     /// The own side alone.
     pub fn own_side(&self) -> Participants {
         Participants {
@@ -79,9 +89,12 @@ impl Participants {
         let len = channel
             .exchange(remote, &(bytes.len() as u64).to_le_bytes(), remote, 8)
             .await?;
-        channel
-            .exchange(remote, bytes, remote, word_at(&len, 0) as usize)
-            .await
+        let len = word_at(&len, 0);
+        if len == GIVES_UP {
+            let text = "the processes of the other side could not connect to each other";
+            return Err(Error::new(Class::Other, text));
+        }
+        channel.exchange(remote, bytes, remote, len as usize).await
     }
 
     /// The least and the greatest word of all processes of both sides.

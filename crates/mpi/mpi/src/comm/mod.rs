@@ -615,8 +615,23 @@ impl Comm {
     pub(crate) fn peer(&self, rank: i32) -> Result<Option<Peer>> {
         match self.target_of(rank as u32) {
             Some(peer) => Ok(Some(peer)),
-            None if rank == crate::PROC_NULL => Ok(None),
+            None if rank == crate::PROC_NULL => self.no_peer(),
             None => Err(self.bad_rank(rank)),
+        }
+    }
+
+    /// Refuses also messages to nobody on a revoked communicator.
+    #[cold]
+    fn no_peer(&self) -> Result<Option<Peer>> {
+        self.check_not_revoked().map(|()| None)
+    }
+
+    /// Refuses what needs no message, and so is not refused by the engine.
+    #[cold]
+    pub(crate) fn check_not_revoked(&self) -> Result<()> {
+        match self.is_revoked() {
+            true => Err(self.error(Class::Revoked, "has been revoked by a member")),
+            false => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@
 //! the bridge.
 
 use super::Comm;
-use super::context_agreement::{LeaderBridge, Participants};
+use super::context_agreement::{GIVES_UP, LeaderBridge, Participants};
 use super::context_ids;
 use super::setup_messages::SetupChannel;
 use crate::error::{Class, Error, Result};
@@ -344,11 +344,17 @@ impl Comm {
                 }),
             }),
         };
+        let leaders = circle.leaders_channel();
         let comm = self.clone();
         let made = self.run(async move {
             let local = comm.0.local.clone();
             comm.face(&circle, remote, local).await
         });
+        if let (Err(_), Some(channel)) = (&made, leaders) {
+            // The other root waits for this one, which leaves in good order.
+            let told = async move { channel.send(remote_root, &GIVES_UP.to_le_bytes()).await };
+            let _ = self.run(told);
+        }
         // The communicator has leases of its own.
         drop(lease);
         made?.ok_or_else(|| self.error(Class::Intern, "lost a process while it was connected"))
