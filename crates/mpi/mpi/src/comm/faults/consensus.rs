@@ -406,12 +406,12 @@ mod tests {
             let decided: Vec<_> = living.clone().map(|me| world.members[me].decision().cloned()).collect();
             prop_assert!(decided.iter().all(|one| one.is_some() && *one == decided[0]));
             let view = decided[0].clone().unwrap();
-            for me in 0..sizes {
+            for (me, input) in inputs.iter().enumerate().take(sizes) {
                 // Nobody is thought dead who lives, and the inputs of all that live count.
                 prop_assert!(world.dead[me] || !view.dead.contains(me));
                 let counts = view.heard.contains(me);
                 prop_assert!(world.dead[me] || counts);
-                prop_assert!(!counts || (view.flags & !inputs[me].0 == 0 && view.number >= inputs[me].1));
+                prop_assert!(!counts || (view.flags & !input.0 == 0 && view.number >= input.1));
             }
         }
 
