@@ -26,9 +26,6 @@ def suite(context):
     for ranks in whole:
         limit = SOAK_LIMIT_S if context.soak else WHOLE_LIMIT_S
         yield run_case(context, f"mpi4py/whole on {ranks}", ranks, [], limit)
-    survive = lambda ranks: [*context.launcher(ranks), "--survive"]
-    for ranks in () if context.foreign else (1, 3):
-        yield run_case(context, f"mpi4py/faults on {ranks}", ranks, ["-i", "test_ulfm"], PART_LIMIT_S, survive)
     yield processes(context)
     if not context.soak:
         for ranks in [1, 3]:
