@@ -116,8 +116,7 @@ impl Fiber {
     /// Queues the fiber if it is parked; its next park returns at once if it is not.
     pub(crate) fn unpark(self: &Arc<Self>) {
         if self.park.unpark() {
-            let scheduler = self.scheduler.clone();
-            scheduler.queue(Runnable(self.clone()));
+            self.scheduler.queue(Runnable(self.clone()));
         }
     }
 }

@@ -101,6 +101,14 @@ impl IdleWorkers {
         }
     }
 
+    /// Tells whether one of these workers sleeps, or is about to. For whoever queued a fiber that
+    /// only they may run: those who are awake look at their queues before they sleep.
+    pub(crate) fn is_any_asleep(&self, mut seats: impl Iterator<Item = usize>) -> bool {
+        // SYNC(fiber-idle)
+        fence(Ordering::SeqCst);
+        seats.any(|seat| self.words[seat].load(Ordering::SeqCst) == ASLEEP)
+    }
+
     /// Wakes one of these workers, whoever searches: for a fiber that only they may run. The
     /// sleeper counts as a searcher before it can go on, so that the count never falls too low.
     pub(crate) fn wake_among(&self, mut seats: impl Iterator<Item = usize>) -> bool {

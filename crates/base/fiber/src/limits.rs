@@ -11,8 +11,11 @@ pub const STACK_MIN: usize = 16 << 10;
 pub const STACK_MAX: usize = 64 << 20;
 
 /// Bytes of the guard under a stack: code that is not compiled with stack probes may step over one
-/// page.
-pub const GUARD_BYTES: usize = 16 << 10;
+/// page. An odd number of pages, so that not all stacks begin in the same few sets of a cache.
+pub const GUARD_BYTES: usize = 20 << 10;
+
+/// Cache lines by which stacks are shifted at most, each by another number, for the reason above.
+pub const SHIFT_LINES: usize = 32;
 
 /// Stacks of a slab: 100,000 stacks take 25 mappings.
 pub const SLAB_STACKS: usize = 4096;
@@ -32,6 +35,10 @@ pub const TICKS_PER_TRIM: u32 = 50;
 
 /// Turns after which a worker looks at wider run queues before its own, so that none starves.
 pub const TURNS_PER_WIDE_LOOK: u32 = 64;
+
+/// Fibers of another core's queue at which a worker looks for one that it may run. A queue may hold
+/// many that are bound to their core, which its own worker runs sooner or later.
+pub const STEAL_LOOKS: usize = 64;
 
 /// Rounds over all run queues before a worker without work sleeps: about what a wake-up costs.
 pub const SEARCH_ROUNDS: u32 = 200;

@@ -1,4 +1,6 @@
 //! Costs of this crate's operations, for benchmarks: all on one worker, that of the first core.
+//!
+//! Times are those that the worker's thread had the CPU, so that other programs do not count.
 
 use crate::context::{STACKS, bare_switches};
 use crate::limits::{STACK_DEFAULT, STACK_MIN};
@@ -6,7 +8,34 @@ use crate::{Builder, FiberHandle, Place, RawMutex, Semaphore, SpawnError, yield_
 use garonne_topology::Kind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// A stopwatch for the time that one thread has the CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuWatch {
+    thread: rustix::thread::Pid,
+    begin: Duration,
+}
+
+impl CpuWatch {
+    #[inline(never)]
+    pub(crate) fn start() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Self {
+            thread: rustix::thread::gettid(),
+            begin: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+        }
+    }
+
+    /// Time since the start. Zero, which is no sample, if the worker was replaced meanwhile.
+    pub(crate) fn stop(self) -> Duration {
+        let now = Self::start();
+        match now.thread == self.thread {
+            true => now.begin.saturating_sub(self.begin),
+            false => Duration::ZERO,
+        }
+    }
+}
 
 fn builder() -> Builder {
     Builder::new().place(Place::Area(Kind::Core, 0))
@@ -24,13 +53,13 @@ fn on_first_core(body: impl FnOnce() -> Duration + Send + 'static) -> Result<Dur
 /// There is no memory for a stack.
 pub fn create_and_join(count: u32) -> Result<Duration, SpawnError> {
     on_first_core(move || {
-        let begin = Instant::now();
+        let watch = CpuWatch::start();
         for _ in 0..count {
             if let Ok(fiber) = builder().start(|| ()) {
                 fiber.wait();
             }
         }
-        begin.elapsed()
+        watch.stop()
     })
 }
 
@@ -40,11 +69,11 @@ pub fn create_and_join(count: u32) -> Result<Duration, SpawnError> {
 /// There is no memory for a stack.
 pub fn create_many(count: u32) -> Result<Duration, SpawnError> {
     on_first_core(move || {
-        let begin = Instant::now();
+        let watch = CpuWatch::start();
         let start = |_| builder().stack_size(STACK_MIN).start(|| ());
         let fibers: Vec<FiberHandle> = (0..count).filter_map(|at| start(at).ok()).collect();
         fibers.iter().for_each(FiberHandle::wait);
-        begin.elapsed()
+        watch.stop()
     })
 }
 
@@ -61,10 +90,10 @@ pub fn switches(fibers: u32, rounds: u32) -> Result<Duration, SpawnError> {
             gate.0.wait();
             // All are alive and in a ring before the first of them looks at the clock.
             yield_now();
-            let begin = Instant::now();
+            let watch = CpuWatch::start();
             (0..rounds).for_each(|_| yield_now());
             if at == 0 {
-                time.store(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                time.store(watch.stop().as_nanos() as u64, Ordering::Relaxed);
             }
             gate.1.post();
         };
@@ -113,9 +142,9 @@ pub fn mutex_hand_overs(count: u32) -> Result<Duration, SpawnError> {
         };
         // It runs until it waits for the mutex.
         yield_now();
-        let begin = Instant::now();
+        let watch = CpuWatch::start();
         turns(&mutex);
-        let time = begin.elapsed();
+        let time = watch.stop();
         mutex.unlock();
         other.wait();
         time

@@ -5,6 +5,7 @@
 //! Items move between queues one by one, so that a bubble scheduler may place them.
 
 use crate::Priority;
+use crate::limits::STEAL_LOOKS;
 use garonne_sync::mutex::lock;
 use garonne_topology::Tree;
 use std::collections::VecDeque;
@@ -30,7 +31,8 @@ impl<T> RunQueue<T> {
         }
     }
 
-    fn pop(&self, level: usize, may_run: &impl Fn(&T) -> bool) -> Option<T> {
+    /// Takes the first of so many items that may run.
+    fn pop(&self, level: usize, looks: usize, may_run: &impl Fn(&T) -> bool) -> Option<T> {
         if self.lengths[level].load(Ordering::SeqCst) == 0 {
             return None;
         }
@@ -39,7 +41,7 @@ impl<T> RunQueue<T> {
         let found = match queue.front() {
             Some(first) if may_run(first) => queue.pop_front(),
             _ => {
-                let at = queue.iter().position(may_run)?;
+                let at = queue.iter().take(looks).position(may_run)?;
                 queue.remove(at)
             }
         };
@@ -103,13 +105,14 @@ impl<T> RunQueues<T> {
     pub(crate) fn pop(&self, core: usize, wide: bool, may_run: impl Fn(&T) -> bool) -> Option<T> {
         let path = &self.paths[core];
         (0..LEVELS).find_map(|level| {
-            let pop = |area: &usize| self.queues[*area].pop(level, &may_run);
+            let pop = |area: &usize| self.queues[*area].pop(level, usize::MAX, &may_run);
+            let steal = |area: &usize| self.queues[*area].pop(level, STEAL_LOOKS, &may_run);
             let around = if wide {
                 path.iter().rev().find_map(pop)
             } else {
                 path.iter().find_map(pop)
             };
-            around.or_else(|| self.others[core].iter().find_map(pop))
+            around.or_else(|| self.others[core].iter().find_map(steal))
         })
     }
 
@@ -127,7 +130,7 @@ impl<T> RunQueues<T> {
             (0..LEVELS).flat_map(|level| self.queues.iter().map(move |queue| (queue, level)));
         levels
             .into_iter()
-            .find_map(|(queue, level)| queue.pop(level, &is_meant))
+            .find_map(|(queue, level)| queue.pop(level, usize::MAX, &is_meant))
     }
 
     /// Number of items that are queued at an area.

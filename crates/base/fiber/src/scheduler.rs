@@ -122,13 +122,15 @@ impl Scheduler {
         self.wake_for((place != ANYWHERE).then_some(place));
     }
 
-    /// Wakes a worker of this area if one sleeps; otherwise, or for `None`, any worker.
+    /// Wakes a worker of this area if one sleeps; for `None` any worker.
     pub(crate) fn wake_for(&self, area: Option<usize>) {
         if let Some(area) = area {
             let seats = self.cores.iter().enumerate();
             let inside =
                 seats.filter(|(_, core)| self.tree.path(**core).any(|outer| outer == area));
-            if self.idle.wake_among(inside.map(|(seat, _)| seat)) {
+            let inside = inside.map(|(seat, _)| seat);
+            // Others are not woken: they would only look in vain, and hold up those inside.
+            if !self.idle.is_any_asleep(inside.clone()) || self.idle.wake_among(inside) {
                 return;
             }
             // Others may have taken this look for a searcher.

@@ -22,16 +22,20 @@ fn an_overflow_names_the_fiber() {
         fiber.join().unwrap();
         return;
     }
-    let program = std::env::current_exe().unwrap();
-    let ended = Command::new(program)
-        .env("OVERFLOW", "1")
-        .args(["--exact", "an_overflow_names_the_fiber", "--nocapture"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&ended.stderr);
-    assert!(
-        text.contains("the stack of fiber glutton overflowed"),
-        "{text}"
-    );
-    assert_eq!(ended.status.signal(), Some(11));
+    // Guards that are marks in page tables, where the kernel has these, and pages without access.
+    for guards in ["GARONNE_TEST_ANY_GUARDS", "GARONNE_TEST_PROTECTED_GUARDS"] {
+        let program = std::env::current_exe().unwrap();
+        let ended = Command::new(program)
+            .env("OVERFLOW", "1")
+            .env(guards, "1")
+            .args(["--exact", "an_overflow_names_the_fiber", "--nocapture"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            text.contains("the stack of fiber glutton overflowed"),
+            "{guards}: {text}"
+        );
+        assert_eq!(ended.status.signal(), Some(11), "{guards}");
+    }
 }

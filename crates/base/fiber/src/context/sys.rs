@@ -117,9 +117,9 @@ pub(crate) fn bare_switches(stack: StackMemory, count: u32) -> std::time::Durati
     };
     let mut coroutine = Coroutine::with_stack(stack, body);
     coroutine.resume(true);
-    let begin = std::time::Instant::now();
+    let watch = crate::measure::CpuWatch::start();
     (0..count / 2).for_each(|_| _ = coroutine.resume(true));
-    let time = begin.elapsed();
+    let time = watch.stop();
     coroutine.resume(false);
     STACKS.give_back(coroutine.into_stack());
     time

@@ -1,6 +1,6 @@
 //! Memory of stacks: slabs without reserve, and guards in them.
 
-use crate::limits::GUARD_BYTES;
+use crate::limits::{GUARD_BYTES, SHIFT_LINES};
 use corosensei::stack::{Stack, StackPointer};
 use std::io;
 use std::num::NonZeroUsize;
@@ -32,6 +32,9 @@ pub(super) fn map_slab(bytes: usize) -> io::Result<usize> {
     Ok(slab as usize)
 }
 
+/// Set in tests: guards are those of kernels before 6.13.
+const ENV_PROTECTED: &str = "GARONNE_TEST_PROTECTED_GUARDS";
+
 /// Kinds of guards that the kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuardKind {
@@ -46,6 +49,9 @@ pub(super) fn install_guard(limit: usize) -> io::Result<()> {
     static KIND: OnceLock<GuardKind> = OnceLock::new();
     let guard = limit as *mut libc::c_void;
     let kind = *KIND.get_or_init(|| {
+        if std::env::var_os(ENV_PROTECTED).is_some() {
+            return GuardKind::Protected;
+        }
         // SAFETY: the range is a part of a slab that nobody uses yet.
         match unsafe { libc::madvise(guard, GUARD_BYTES, MADV_GUARD_INSTALL) } {
             0 => GuardKind::Marked,
@@ -113,7 +119,8 @@ impl StackMemory {
 // aligned.
 unsafe impl Stack for StackMemory {
     fn base(&self) -> StackPointer {
-        self.limit.saturating_add(self.bytes)
+        let shift = (self.limit.get() >> 12) % SHIFT_LINES * 64;
+        self.limit.saturating_add(self.bytes - shift)
     }
 
     fn limit(&self) -> StackPointer {

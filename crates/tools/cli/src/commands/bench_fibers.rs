@@ -1,14 +1,15 @@
 //! `garonne bench threads --runtime`: what fibers cost beside threads of the system.
 //!
-//! All is measured on one worker. Samples of all rows are taken in turn, so that a machine that
-//! changes changes them alike; medians and lower quartiles are shown, and ratios of medians.
+//! All is measured on one worker, in time of the CPU: other programs do not count. Samples of all
+//! rows are taken in turn, so that a machine that changes changes them alike; medians and lower
+//! quartiles are shown, and ratios of medians.
 
 use clap::Parser;
 use comfy_table::{Table, presets};
 use garonne_fiber::{SpawnError, measure};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::progress_bar::ProgressBar;
 
@@ -121,13 +122,19 @@ fn ring<const FIBERS: u32>(count: u32) -> Result<Duration, SpawnError> {
     measure::switches(FIBERS, count / FIBERS)
 }
 
+/// Time that threads of this process have had a CPU.
+fn process_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 fn threads(count: u32) -> Result<Duration, SpawnError> {
-    let begin = Instant::now();
+    let begin = process_time();
     for _ in 0..count {
         let thread = std::thread::Builder::new().spawn(|| ());
         let _ = thread.map_err(SpawnError::Stack)?.join();
     }
-    Ok(begin.elapsed())
+    Ok(process_time().saturating_sub(begin))
 }
 
 #[derive(Debug, Serialize)]
@@ -166,7 +173,8 @@ fn measure_all(samples: u32) -> Result<Vec<Row>, SpawnError> {
     for sample in 0..=samples {
         for (operation, times) in OPERATIONS.iter().zip(&mut times) {
             let time = (operation.sample)(operation.count)?;
-            if sample > 0 {
+            // Zero is no sample: the worker was replaced meanwhile.
+            if sample > 0 && !time.is_zero() {
                 times.push(time.as_nanos() as f64 / f64::from(operation.count));
             }
         }
@@ -175,7 +183,11 @@ fn measure_all(samples: u32) -> Result<Vec<Row>, SpawnError> {
     times
         .iter_mut()
         .for_each(|times| times.sort_by(f64::total_cmp));
-    let median = |at: usize| times[at][times[at].len() / 2];
+    let at_part = |at: usize, part: usize| {
+        let found = times[at].get(times[at].len() / part);
+        found.copied().unwrap_or(f64::NAN)
+    };
+    let median = |at: usize| at_part(at, 2);
     let rows = OPERATIONS.iter().enumerate().map(|(at, operation)| {
         let other = operation
             .beside
@@ -183,7 +195,7 @@ fn measure_all(samples: u32) -> Result<Vec<Row>, SpawnError> {
         Row {
             operation: operation.name,
             median_ns: median(at),
-            quartile_ns: times[at][times[at].len() / 4],
+            quartile_ns: at_part(at, 4),
             beside: operation.beside.map(|(name, _)| name),
             ratio: other.map(|other| median(at) / median(other)),
             aim: operation.beside.map(|(_, aim)| aim),
