@@ -164,6 +164,7 @@ PARTS = [
     ("ways", ["ways", *TINY], ways),
     ("rma", ["rma", *TINY, "--only", ",".join(RMA)], kinds_of(RMA)),
     ("spawn", ["spawn", *TINY], kinds_of(["spawn", "connect"])),
+    ("io", ["io", *TINY], kinds_of(["write", "read", "alone_write", "alone_read", "open"])),
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]

@@ -218,7 +218,7 @@ impl Comm {
     }
 
     /// Returns a number that all processes of a node share.
-    fn node_number(&self) -> u32 {
+    pub(crate) fn node_number(&self) -> u32 {
         let node = &self.0.process.config.node;
         node.members().min().unwrap_or(self.0.process.host.me())
     }

@@ -1,13 +1,14 @@
 //! What all processes of a file agree on: greatest values, sums over lower ranks, and whether a
 //! step worked everywhere.
 
-use crate::coll::{Allreduce, Barrier, Exscan};
+use crate::coll::{Allgather, Allreduce, Barrier, Elements, Exscan};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, PredefinedOp};
 use garonne_engine::api::CallOrigin;
 use garonne_sync::user::Scratch;
+use smallvec::SmallVec;
 
 /// `MPI_UINT64_T`.
 const UINT64: u16 = 0x259;
@@ -35,26 +36,61 @@ impl Agreement<'_> {
     }
 
     /// Returns the greatest of all processes' words, place by place.
-    pub fn greatest<const N: usize>(self, words: [u64; N]) -> Result<[u64; N]> {
+    pub fn greatest<const N: usize>(self, mut words: [u64; N]) -> Result<[u64; N]> {
+        self.raise(&mut words)?;
+        Ok(words)
+    }
+
+    /// Replaces words by the greatest of all processes.
+    fn raise(self, words: &mut [u64]) -> Result<()> {
         if self.comm.size() == 1 {
-            return Ok(words);
+            return Ok(());
         }
-        let room = Scratch::new(16 * N).ok_or_else(no_memory)?;
-        let (send, recv) = (room.mem(), room.mem().offset(8 * N as isize));
-        for (index, word) in words.into_iter().enumerate() {
+        let room = Scratch::new(16 * words.len()).ok_or_else(no_memory)?;
+        let (send, recv) = (room.mem(), room.mem().offset(8 * words.len() as isize));
+        for (index, word) in words.iter().enumerate() {
             send.write_array(8 * index as isize, word.to_ne_bytes());
         }
         let call = Allreduce {
             send: Some(send),
             recv,
-            count: N as u64,
+            count: words.len() as u64,
             datatype: word_type()?,
             op: &Op::Predefined(PredefinedOp::Max),
         };
         self.comm.collective(&call, self.origin)?;
-        Ok(std::array::from_fn(|index| {
-            u64::from_ne_bytes(recv.read_array(8 * index as isize))
-        }))
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = u64::from_ne_bytes(recv.read_array(8 * index as isize));
+        }
+        Ok(())
+    }
+
+    /// Returns the words of all processes, in the order of ranks.
+    pub fn all<const N: usize>(self, words: [u64; N]) -> Result<Vec<[u64; N]>> {
+        let ranks = self.comm.size() as usize;
+        if ranks == 1 {
+            return Ok(vec![words]);
+        }
+        let room = Scratch::new(8 * N * (ranks + 1)).ok_or_else(no_memory)?;
+        let (send, recv) = (room.mem(), room.mem().offset(8 * N as isize));
+        for (index, word) in words.into_iter().enumerate() {
+            send.write_array(8 * index as isize, word.to_ne_bytes());
+        }
+        let elements = |mem| {
+            Ok::<_, Error>(Elements {
+                mem,
+                count: N as u64,
+                datatype: word_type()?,
+            })
+        };
+        let call = Allgather {
+            send: Some(elements(send)?),
+            recv: elements(recv)?,
+        };
+        self.comm.collective(&call, self.origin)?;
+        let word = |index: usize| u64::from_ne_bytes(recv.read_array(8 * index as isize));
+        let of_rank = |rank| std::array::from_fn(|index| word(rank * N + index));
+        Ok((0..ranks).map(of_rank).collect())
     }
 
     /// Returns the sum of the words of lower ranks, and that of all ranks.
@@ -106,11 +142,11 @@ impl Agreement<'_> {
         let fault = own.as_ref().err().map_or(0, |error| {
             1 << 63 | (error.class as u64) << 32 | u64::from(u32::MAX - self.comm.rank())
         });
-        let [fault] = self.greatest([fault])?;
-        let greatest = match N {
-            0 => words,
-            _ => self.greatest(words)?,
-        };
+        let mut all = SmallVec::<[u64; 4]>::from_slice(&words);
+        all.push(fault);
+        self.raise(&mut all)?;
+        let fault = all.pop().unwrap_or(0);
+        let greatest = std::array::from_fn(|index| all[index]);
         let value = own?;
         if fault == 0 {
             return Ok((value, greatest));

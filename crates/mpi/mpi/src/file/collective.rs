@@ -1,6 +1,7 @@
 //! Accesses of all processes of a file together: blocking, ordered, and split in two calls.
 //!
-//! Errors are agreed upon, so that no process goes on alone.
+//! Errors are agreed upon, so that no process goes on alone. Where it pays, writers move the bytes
+//! of all; split accesses do that in their first half, and go on beside the program otherwise.
 
 use super::File;
 use super::agreement::Agreement;
@@ -44,12 +45,12 @@ impl CollectiveFile<'_> {
     /// # Errors
     /// Those of [`File::access`], at all processes if at one.
     pub fn access_all(&self, access: Access<'_>) -> Result<Status> {
-        let done = self
+        let direction = access.direction;
+        let ready = self
             .file
             .check_no_split()
-            .and_then(|()| self.file.ready(access))
-            .and_then(|mut ready| ready.run());
-        self.agree(done)
+            .and_then(|()| self.file.ready(access));
+        self.carry_out(direction, ready)
     }
 
     /// `MPI_File_read_ordered` and `MPI_File_write_ordered`.
@@ -57,11 +58,16 @@ impl CollectiveFile<'_> {
     /// # Errors
     /// Those of [`File::access`], at all processes if at one.
     pub fn access_ordered(&self, access: Access<'_>) -> Result<Status> {
+        let direction = access.direction;
         let checked = self.file.check_no_split().map(|()| access);
-        let done = self
-            .ready_in_order(checked)?
-            .and_then(|mut ready| ready.run());
-        self.agree(done)
+        let ready = self.ready_in_order(checked)?;
+        self.carry_out(direction, ready)
+    }
+
+    fn carry_out(&self, direction: Direction, ready: Result<ReadyAccess>) -> Result<Status> {
+        let agreement = self.agreement();
+        let decided = agreement.decide(self.file, direction, ready)?;
+        agreement.carry_out(self.file, decided)
     }
 
     /// What the processes of the file agree by.
@@ -98,12 +104,24 @@ impl CollectiveFile<'_> {
     /// Those of [`File::access`] that are found before data move.
     pub fn begin(&self, kind: SplitKind, access: Access<'_>) -> Result<()> {
         let direction = access.direction;
-        self.file.check_no_split()?;
+        let checked = self.file.check_no_split();
+        let refused = checked.clone();
         let ready = match kind {
-            SplitKind::Ordered => self.ready_in_order(Ok(access))?,
-            SplitKind::All | SplitKind::AtAll => self.file.ready(access),
+            SplitKind::Ordered => self.ready_in_order(checked.map(|()| access))?,
+            SplitKind::All | SplitKind::AtAll => checked.and_then(|()| self.file.ready(access)),
         };
-        let started = ready.map(|ready| self.file.start_ready(ready));
+        let agreement = self.agreement();
+        let started =
+            agreement
+                .decide(self.file, direction, ready)
+                .and_then(|decided| match decided.0.gathers() {
+                    true => {
+                        let status = agreement.carry_out(self.file, decided)?;
+                        Ok(Request::done(self.file.comm(), status))
+                    }
+                    false => Ok(self.file.start_ready(decided.1)),
+                });
+        refused?;
         // The end is where all agree, so an error waits for it, too.
         let failed = started.as_ref().err().cloned();
         *lock(&self.file.0.split) = Some(SplitAccess {

@@ -5,7 +5,8 @@
 //! - `transfer`: moves data between memory and the bytes of a view; `staged` converts them.
 //! - `pointers`: the individual and the shared file pointer.
 //! - `independent`, `collective`, `nonblocking`: the three forms of accesses.
-//! - `plan`: who moves which bytes in a collective access.
+//! - `plan`: who moves which bytes in a collective access; `meeting`: how processes come to it;
+//!   `gathering`: accesses through writers; `stripes`, `coverage`: parts of a file and of a window.
 //! - `size`: size, preallocation, sync and atomic mode; `hints`: infos.
 //! - `agreement`: what all processes of a file agree on.
 //!
@@ -14,11 +15,13 @@
 mod access_mode;
 mod agreement;
 mod collective;
+mod coverage;
 pub mod datarep;
 mod errors;
+mod gathering;
 mod hints;
 mod independent;
-
+mod meeting;
 mod nonblocking;
 mod open;
 pub mod plan;
@@ -26,6 +29,7 @@ mod pointers;
 mod shared_pointer;
 mod size;
 mod staged;
+mod stripes;
 mod transfer;
 mod view;
 
@@ -47,6 +51,7 @@ use datarep::Representation;
 use garonne_engine::api::CallOrigin;
 use garonne_progress::tasks::Tasks;
 use garonne_sync::mutex::lock;
+use gathering::GatherBuffers;
 use pointers::FilePointers;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,6 +83,8 @@ struct FileInner {
     split: Mutex<Option<SplitAccess>>,
     errhandler: Mutex<Errhandler>,
     info: Info,
+    /// Memory of accesses through writers.
+    gather_buffers: Mutex<GatherBuffers>,
     /// Where nonblocking accesses run, once there was one.
     tasks: OnceLock<Option<Tasks>>,
     /// The edge's handle, for callbacks.

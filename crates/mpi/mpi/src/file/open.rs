@@ -93,6 +93,7 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
         split: Mutex::new(None),
         errhandler: Mutex::new(errhandler),
         info,
+        gather_buffers: Mutex::default(),
         tasks: OnceLock::new(),
         handle: AtomicUsize::new(0),
     }));

@@ -25,6 +25,10 @@ const WRITER_BYTES_MIN: u64 = 256 << 10;
 /// bytes in as much time as they take through another process.
 const DIRECT_RUN_BYTES: u64 = 64 << 10;
 
+/// One byte of so many between the first and the last is touched at least, where it pays that
+/// writers move the bytes: with fewer, most of a window is empty.
+const SPARSE_SHARE: u64 = 64;
+
 /// Alignments that are believed.
 const ALIGN_BYTES: std::ops::RangeInclusive<u64> = 1..=1 << 30;
 
@@ -266,7 +270,8 @@ fn pays(all: &AccessSummary, writes: bool, setting: &PlanSetting<'_>) -> bool {
     if writes && setting.pages_of_one_host && setting.hosts > 1 {
         return true;
     }
-    all.interleaved && all.bytes / all.runs < DIRECT_RUN_BYTES
+    let is_dense = all.bytes.saturating_mul(SPARSE_SHARE) >= all.end - all.first;
+    all.interleaved && is_dense && all.bytes / all.runs < DIRECT_RUN_BYTES
 }
 
 /// Parts of a file, each with the process that reads or writes it.

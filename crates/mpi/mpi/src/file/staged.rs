@@ -63,6 +63,11 @@ impl Staged {
         })
     }
 
+    /// Returns whether data are in the file in another form than in memory.
+    pub fn converts(&self) -> bool {
+        self.conversion.is_some()
+    }
+
     /// Returns whether the end of the access calls functions of the program.
     pub fn ends_in_program(&self) -> bool {
         self.conversion

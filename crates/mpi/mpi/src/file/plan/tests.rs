@@ -322,6 +322,19 @@ fn small_interleaved_runs_go_through_one_writer_where_writers_exclude_each_other
 }
 
 #[test]
+fn few_bytes_far_apart_are_accessed_independently() {
+    let runs: Vec<Vec<_>> = (0..4u64)
+        .map(|rank| {
+            (0..100)
+                .map(|i| (4 * i + rank) << 20..((4 * i + rank) << 20) + 64)
+                .collect()
+        })
+        .collect();
+    let plan = AccessPlan::choose(&parts_of(&runs), true, &SETTING);
+    assert_eq!(plan, AccessPlan::Independent);
+}
+
+#[test]
 fn a_rank_whose_call_is_wrong_stops_all() {
     let all = AccessSummary::of_runs([0..100]).join(AccessSummary::refused(1));
     assert_eq!(
