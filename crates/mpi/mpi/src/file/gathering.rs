@@ -61,7 +61,7 @@ pub(super) struct Gathering<'a> {
     pub stripes: &'a [Stripe],
     /// Stripes that a process touches at most.
     pub stripes_max: u64,
-    /// Its memory.
+    /// This process's memory.
     pub data: &'a Data,
     pub buffers: &'a mut GatherBuffers,
 }
@@ -105,12 +105,12 @@ impl WindowPart {
 
 /// A window's bytes in memory.
 #[derive(Clone, Copy)]
-struct Window<'a> {
+struct StagedWindow<'a> {
     range: &'a Range<u64>,
     mem: UserMem,
 }
 
-impl Window<'_> {
+impl StagedWindow<'_> {
     fn place(&self, stripe: Stripe) -> Strided {
         Strided {
             offset: (stripe.offset - self.range.start) as isize,
@@ -487,7 +487,7 @@ impl<'a> Gathering<'a> {
     /// Gathers all processes' bytes of a window, and writes them.
     fn write_window(&mut self, range: &Range<u64>, own: &WindowPart) -> Result<()> {
         let (mem, stage) = self.room(range)?;
-        let window = Window { range, mem };
+        let window = StagedWindow { range, mem };
         self.buffers
             .coverage
             .clear((range.end - range.start) as usize);
@@ -513,7 +513,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Moves this process's bytes before `end` between its memory and the window.
-    fn own_bytes(&self, window: Window<'_>, part: &WindowPart, (end, stage): (u64, UserMem)) {
+    fn own_bytes(&self, window: StagedWindow<'_>, part: &WindowPart, (end, stage): (u64, UserMem)) {
         let bytes = Packed::new(stage, part.bytes_before(end) as usize);
         match (&self.data.layout, self.direction) {
             (None, direction) => {
@@ -532,7 +532,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Receives another process's bytes of the window.
-    fn take_part(&mut self, rank: u32, window: Window<'_>, stage: UserMem) -> Result<()> {
+    fn take_part(&mut self, rank: u32, window: StagedWindow<'_>, stage: UserMem) -> Result<()> {
         let part = self.hear(rank, window.range)?;
         if part.bytes == 0 {
             return Ok(());
@@ -554,7 +554,7 @@ impl<'a> Gathering<'a> {
     /// Reads a window, and gives all processes their bytes of it.
     fn read_window(&mut self, range: &Range<u64>, own: &WindowPart, moved: &mut u64) -> Result<()> {
         let (mem, stage) = self.room(range)?;
-        let window = Window { range, mem };
+        let window = StagedWindow { range, mem };
         self.buffers
             .coverage
             .clear((range.end - range.start) as usize);
@@ -584,7 +584,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Reads what is wanted of a window; returns where the file ends or fails, if it does.
-    fn fill(&self, window: Window<'_>) -> (u64, Result<()>) {
+    fn fill(&self, window: StagedWindow<'_>) -> (u64, Result<()>) {
         let mut ranges = self.buffers.coverage.ranges().peekable();
         while let Some(mut range) = ranges.next() {
             while let Some(next) = ranges.next_if(|next| next.start - range.end <= GAP_BYTES) {
@@ -606,7 +606,7 @@ impl<'a> Gathering<'a> {
         &self,
         rank: u32,
         part: &WindowPart,
-        window: Window<'_>,
+        window: StagedWindow<'_>,
         (end, stage): (u64, UserMem),
     ) -> Result<()> {
         let got = part.bytes_before(end);

@@ -5,7 +5,7 @@
 //! - `transfer`: moves data between memory and the bytes of a view; `staged` converts them.
 //! - `pointers`: the individual and the shared file pointer.
 //! - `independent`, `collective`, `nonblocking`: the three forms of accesses.
-//! - `plan`: who moves which bytes in a collective access; `meeting`: how processes come to it;
+//! - `plan`: who moves which bytes in a collective access; `decision`: how processes come to it;
 //!   `gathering`: accesses through writers; `stripes`, `coverage`: parts of a file and of a window.
 //! - `size`: size, preallocation, sync and atomic mode; `hints`: infos.
 //! - `agreement`: what all processes of a file agree on.
@@ -17,11 +17,11 @@ mod agreement;
 mod collective;
 mod coverage;
 pub mod datarep;
+mod decision;
 mod errors;
 mod gathering;
 mod hints;
 mod independent;
-mod meeting;
 mod nonblocking;
 mod open;
 pub mod plan;

@@ -25,7 +25,7 @@ struct AccessReport {
     stripes: u64,
     /// A number that the processes of its host share.
     node: u32,
-    /// Those of rank 0 are followed by all.
+    /// Hints in force; all follow rank 0.
     hints: CollectiveHints,
     disk: FileSystemInfo,
 }
@@ -93,7 +93,7 @@ fn summary_of(stripes: &[Stripe]) -> AccessSummary {
 }
 
 /// What all processes decided.
-pub(super) struct Decision {
+pub(super) struct AccessDecision {
     /// Writers, if the access goes through these.
     domains: Option<FileDomains>,
     stripes: Vec<Stripe>,
@@ -101,7 +101,7 @@ pub(super) struct Decision {
     stripes_max: u64,
 }
 
-impl Decision {
+impl AccessDecision {
     /// Returns whether the access goes through writers.
     pub fn gathers(&self) -> bool {
         self.domains.is_some()
@@ -143,8 +143,8 @@ impl Agreement<'_> {
         file: &File,
         direction: Direction,
         ready: Result<ReadyAccess>,
-    ) -> Result<(Decision, ReadyAccess)> {
-        let alone = Decision {
+    ) -> Result<(AccessDecision, ReadyAccess)> {
+        let alone = AccessDecision {
             domains: None,
             stripes: Vec::new(),
             stripes_max: 0,
@@ -172,7 +172,7 @@ impl Agreement<'_> {
         if refuses {
             return self.agree(ready).map(|ready| (alone, ready));
         }
-        let decision = Decision {
+        let decision = AccessDecision {
             domains: choose(&reports, direction),
             stripes: stripes.flatten().unwrap_or_default(),
             stripes_max: reports.iter().map(|one| one.stripes).max().unwrap_or(0),
@@ -187,7 +187,7 @@ impl Agreement<'_> {
     pub fn carry_out(
         self,
         file: &File,
-        (decision, mut ready): (Decision, ReadyAccess),
+        (decision, mut ready): (AccessDecision, ReadyAccess),
     ) -> Result<Status> {
         let Some(domains) = decision.domains else {
             return self.agree(ready.run());
