@@ -17,8 +17,8 @@ fn expected() -> BTreeSet<String> {
         // Finds wrappers for libraries of other languages above this one.
         .chain([String::from("garonne_wrapper")])
         .chain(tables_of_other_abis())
-        // By it `libmpi.so.40` says where its predefined objects lie.
-        .chain([String::from("garonne_openmpi_objects")])
+        // By these `libmpi.so.40` says where its predefined objects lie.
+        .chain(["garonne_openmpi_objects", "garonne_openmpi_exceptions"].map(String::from))
         .collect()
 }
 
