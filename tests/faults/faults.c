@@ -382,6 +382,30 @@ static void accumulate_holder(void)
     if (rank == 0) CHECK(*(base + 3 * PAGE / (int)sizeof(int)) == size - 1);
 }
 
+/* Rank 1 dies before any rank of the first host is in MPI; the file of this name says that it is about to. */
+static void wait_for_early_death(const char *file)
+{
+    const char *number = getenv("PMI_RANK");
+    if (!number || atoi(number) % 2) return;
+    while (access(file, F_OK)) usleep(1000);
+    sleep(1);
+}
+
+static void early_death(const char *file)
+{
+    int got, sum = 0;
+    MPI_Comm small;
+    if (rank == 1) {
+        fclose(fopen(file, "w"));
+        die();
+    }
+    if (rank == 0) CHECK(class_of(MPI_Recv(&got, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+    if (rank == 0) CHECK(class_of(MPI_Send(&got, 1, MPI_INT, 1, 5, MPI_COMM_WORLD)) == MPIX_ERR_PROC_FAILED);
+    CHECK(MPIX_Comm_shrink(MPI_COMM_WORLD, &small) == 0);
+    CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, small) == 0 && sum == size * (size - 1) / 2 - 1);
+    MPI_Comm_free(&small);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -391,12 +415,14 @@ int main(int argc, char **argv)
                {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"lock-holder", lock_holder},
                {"accumulate-holder", accumulate_holder},
                {"alone", alone}};
+    if (argc > 2) wait_for_early_death(argv[2]);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc > 1 && !strcmp(argv[1], all[i].name)) all[i].run();
+    if (argc > 2) early_death(argv[2]);
     MPI_Comm parent;
     MPI_Comm_get_parent(&parent);
     if (argc > 1 && !strcmp(argv[1], "spawned")) spawned(argv[0], parent);

@@ -42,6 +42,7 @@ def suite(context):
         if scene == "accumulate-holder":
             continue  # unsteady between hosts
         yield Case(f"faults/{scene}, on two hosts", lambda scene=scene, deaths=deaths: across(context, program, scene, deaths), second_try=True)
+    yield Case("faults/a death before others begin, on two hosts", lambda: early_death(context, program, place / "about to die"), second_try=True)
     yield Case("faults/a stencil on two hosts whose ranks are killed", lambda: killed_across(context, stencil), second_try=True)
 
 
@@ -78,10 +79,15 @@ def killed(context, launcher, stencil, kills=KILLS):
             return
 
 
-def across(context, program, scene, deaths):
+def early_death(context, program, file):
+    file.unlink(missing_ok=True)
+    across(context, program, "early-death", 1, file)
+
+
+def across(context, program, scene, deaths, *more):
     with Hosts(2) as hosts:
         where = ["-n", 4, "--map-by", "node", "--host", f"localhost,{hosts.names[1]}", "--survive"]
-        judge(*run_on_hosts(context, hosts, [*where, program, scene]), f"{scene}: done", deaths)
+        judge(*run_on_hosts(context, hosts, [*where, program, scene, *more]), f"{scene}: done", deaths)
 
 
 def killed_across(context, stencil):

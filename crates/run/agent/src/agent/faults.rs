@@ -112,9 +112,9 @@ impl Agent<'_> {
         decided.into_iter().for_each(|one| self.decided(one));
     }
 
-    fn mark_dead(&self, rank: u32) {
+    fn mark_dead(&mut self, rank: u32) {
         if rank < self.ctx.job.size() {
-            self.ranks.worlds().mark_dead(&self.ctx, rank);
+            self.ranks.worlds_mut().mark_dead(&self.ctx, rank);
         }
     }
 

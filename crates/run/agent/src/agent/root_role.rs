@@ -166,7 +166,9 @@ impl Agent<'_> {
             if let Some(slot) = self.ranks.get_mut(*rank) {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
-            self.ranks.worlds().mark_ended_elsewhere(&self.ctx, *rank);
+            self.ranks
+                .worlds_mut()
+                .mark_ended_elsewhere(&self.ctx, *rank);
             self.ended_well(*rank);
         }
         // Accesses to these ranks wait in vain.

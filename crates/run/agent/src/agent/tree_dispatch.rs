@@ -79,7 +79,7 @@ impl Agent<'_> {
             }
             AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
             AgentCommand::Ended(ranks) => {
-                let worlds = self.ranks.worlds();
+                let worlds = self.ranks.worlds_mut();
                 for rank in ranks {
                     worlds.mark_ended_elsewhere(&self.ctx, rank);
                 }

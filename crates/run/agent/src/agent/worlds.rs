@@ -190,6 +190,25 @@ impl World {
         }
     }
 
+    fn show_end_elsewhere(&self, rank: u32) {
+        RankEndpoint::of(&self.world_memory, &self.shape, rank).set_ended();
+    }
+
+    fn show_death(&self, ctx: &Context<'_>, rank: u32) {
+        match ctx.is_here(rank) {
+            true if self.rank_block(rank).state() == RankState::Finalized => return,
+            true => self.rank_block(rank).set_state(RankState::Gone),
+            false => RankEndpoint::of(&self.world_memory, &self.shape, rank).set_died(),
+        }
+        // SYNC(faults): ranks look at states once they see another number (Acquire).
+        layout::faults(&self.world_memory).fetch_add(layout::ONE_DEATH, Release);
+        for other in 0..self.shape.size {
+            if ctx.is_here(other) && self.rank_block(other).state() == RankState::Running {
+                self.ring(other);
+            }
+        }
+    }
+
     /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
     /// goes back to sleep, so that short waits do not pay for it.
     pub fn reset_absence(&self) {
@@ -215,7 +234,13 @@ impl World {
 /// Owned by the agent. [`add`](Self::add) makes the next one when its first rank registers; worlds
 /// stay to the end of the job.
 #[derive(Debug, Default)]
-pub(super) struct Worlds(Vec<World>);
+pub(super) struct Worlds {
+    worlds: Vec<World>,
+    /// Ranks of other hosts that have ended well, and ranks that have died: a world that is made
+    /// later shows them too.
+    ended_elsewhere: Vec<u32>,
+    dead: Vec<u32>,
+}
 
 impl Worlds {
     /// Makes the world of this number, which is the next.
@@ -231,67 +256,61 @@ impl Worlds {
         let nodes = (0..ctx.job.size()).map(|rank| ctx.job.nodes.of(rank));
         ctx.hosts
             .publish((&world.world_memory, &world.shape), nodes);
-        self.0.push(world);
-        Ok(&self.0[self.0.len() - 1])
+        let ended = self.ended_elsewhere.iter();
+        ended.for_each(|rank| world.show_end_elsewhere(*rank));
+        self.dead
+            .iter()
+            .for_each(|rank| world.show_death(ctx, *rank));
+        self.worlds.push(world);
+        Ok(&self.worlds[self.worlds.len() - 1])
     }
 
     /// Number of worlds.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.worlds.len()
     }
 
     /// Returns whether no rank has registered yet.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.worlds.is_empty()
     }
 
     /// Returns the newest world.
     pub fn newest(&self) -> Option<&World> {
-        self.0.last()
+        self.worlds.last()
     }
 
     /// Returns a world by its number.
     pub fn get(&self, epoch: u32) -> Option<&World> {
-        self.0.get(epoch as usize)
+        self.worlds.get(epoch as usize)
     }
 
     /// Returns a world by its number, to exchange values.
     pub fn get_mut(&mut self, epoch: u32) -> Option<&mut World> {
-        self.0.get_mut(epoch as usize)
+        self.worlds.get_mut(epoch as usize)
     }
 
     /// Boards of all worlds.
     pub fn world_memories(&self) -> impl Iterator<Item = &Segment> {
-        self.0.iter().map(World::world_memory)
+        self.worlds.iter().map(World::world_memory)
     }
 
     /// Shows ranks that a rank of another host, which an agent names, has ended well.
-    pub fn mark_ended_elsewhere(&self, ctx: &Context<'_>, rank: u32) {
+    pub fn mark_ended_elsewhere(&mut self, ctx: &Context<'_>, rank: u32) {
         if rank >= ctx.job.size() || ctx.is_here(rank) {
             return;
         }
-        for world in &self.0 {
-            RankEndpoint::of(&world.world_memory, &world.shape, rank).set_ended();
+        self.ended_elsewhere.push(rank);
+        for world in &self.worlds {
+            world.show_end_elsewhere(rank);
         }
     }
 
     /// Shows ranks that a rank has died, and wakes those of this host.
-    pub fn mark_dead(&self, ctx: &Context<'_>, rank: u32) {
-        for world in &self.0 {
-            match ctx.is_here(rank) {
-                true if world.rank_block(rank).state() == RankState::Finalized => continue,
-                true => world.rank_block(rank).set_state(RankState::Gone),
-                false => {
-                    RankEndpoint::of(&world.world_memory, &world.shape, rank).set_died();
-                }
-            }
-            // SYNC(faults): ranks look at states once they see another number (Acquire).
-            layout::faults(&world.world_memory).fetch_add(layout::ONE_DEATH, Release);
-            for other in 0..world.shape.size {
-                if ctx.is_here(other) && world.rank_block(other).state() == RankState::Running {
-                    world.ring(other);
-                }
-            }
+    pub fn mark_dead(&mut self, ctx: &Context<'_>, rank: u32) {
+        self.dead.push(rank);
+        for world in &self.worlds {
+            world.show_death(ctx, rank);
         }
     }
 
@@ -304,7 +323,7 @@ impl Worlds {
 
     /// Has the ranks of this host look at what was changed on their boards.
     pub fn wake_ranks(&self, ctx: &Context<'_>) {
-        for world in &self.0 {
+        for world in &self.worlds {
             for rank in 0..world.shape.size {
                 let card = world.rank_block(rank);
                 if ctx.is_here(rank) && card.state() == RankState::Running {
@@ -320,6 +339,6 @@ impl std::ops::Index<u32> for Worlds {
 
     /// Returns the world of a registered process, which there is.
     fn index(&self, epoch: u32) -> &World {
-        &self.0[epoch as usize]
+        &self.worlds[epoch as usize]
     }
 }
