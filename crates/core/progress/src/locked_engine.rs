@@ -447,15 +447,17 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.look_for_deaths() | self.look_for_left()
     }
 
-    /// Ends accesses whose targets are known to have left. Returns whether there were any.
+    /// Ends accesses whose targets are known to have left. Returns whether there were any. Where
+    /// there are none nobody is told of work that waits: the caller is about to sleep.
     fn look_for_left(&self) -> bool {
-        let ended = self.with(|shard| {
-            shard.end_unanswered(|peer| self.surroundings.fate(peer) == PeerFate::Left)
-        });
-        if ended {
-            self.wake();
+        let mut shard = self.lock_engine();
+        let before = shard.completions();
+        if !shard.end_unanswered(|peer| self.surroundings.fate(peer) == PeerFate::Left) {
+            return false;
         }
-        ended
+        self.unlock_after(shard, before);
+        self.wake();
+        true
     }
 
     /// Calls `f` on the engine, for inspection.
