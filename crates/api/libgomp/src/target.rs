@@ -2,8 +2,8 @@
 
 use crate::tasks::depends;
 use crate::{Outlined, code, fatal};
-use garonne_openmp::current;
 use garonne_openmp::icv::globals;
+use garonne_openmp::{Depend, current};
 use std::ffi::{c_int, c_uint, c_ushort, c_void};
 
 const FIRSTPRIVATE: u8 = 0xc;
@@ -23,6 +23,12 @@ fn check_device(device: c_int) {
     if globals().offload_mandatory && device != DEVICE_HOST_FALLBACK && device != HOST {
         fatal("OMP_TARGET_OFFLOAD is set to MANDATORY, but device not found");
     }
+}
+
+/// Data of the host need no transfer: what is left of one is to wait for others.
+fn await_for_device(device: c_int, dependences: &[Depend]) {
+    check_device(device);
+    current().await_dependences(dependences);
 }
 
 fn run(function: Outlined, addresses: *mut *mut c_void, thread_limit: u32) {
@@ -157,9 +163,8 @@ pub unsafe extern "C" fn GOMP_target_update_ext(
     _: c_uint,
     dependences: *const *mut c_void,
 ) {
-    check_device(device);
     // SAFETY: as the compiler passes them.
-    current().await_dependences(&unsafe { depends(dependences) });
+    await_for_device(device, &unsafe { depends(dependences) });
 }
 
 #[unsafe(no_mangle)]
@@ -172,9 +177,8 @@ pub unsafe extern "C" fn GOMP_target_enter_exit_data(
     _: c_uint,
     dependences: *const *mut c_void,
 ) {
-    check_device(device);
     // SAFETY: as the compiler passes them.
-    current().await_dependences(&unsafe { depends(dependences) });
+    await_for_device(device, &unsafe { depends(dependences) });
 }
 
 /// Images for devices are noted by compilers' start-up code; there is no device to load them.
