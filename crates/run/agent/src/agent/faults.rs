@@ -46,6 +46,11 @@ impl Faults {
         self.survives
     }
 
+    /// Returns the ranks of all hosts that have died.
+    pub fn dead(&self) -> impl Iterator<Item = u32> {
+        self.dead.iter().copied()
+    }
+
     /// Returns the exit code of a job of so many ranks whose ranks have all ended: that of the
     /// first death where nobody is left.
     pub fn code(&self, ranks: u32) -> i32 {
@@ -112,9 +117,9 @@ impl Agent<'_> {
         decided.into_iter().for_each(|one| self.decided(one));
     }
 
-    fn mark_dead(&mut self, rank: u32) {
+    fn mark_dead(&self, rank: u32) {
         if rank < self.ctx.job.size() {
-            self.ranks.worlds_mut().mark_dead(&self.ctx, rank);
+            self.ranks.worlds().mark_dead(&self.ctx, rank);
         }
     }
 

@@ -166,10 +166,11 @@ impl Agent<'_> {
 
     /// Makes the world of this number, whose first rank loaded the library's `version`.
     fn new_world(&mut self, epoch: u32, version: &str, creator: u32) -> Result<()> {
-        let world = self
-            .ranks
-            .worlds_mut()
-            .add(&self.ctx, (epoch, version, creator))?;
+        let world = self.ranks.worlds_mut().add(
+            &self.ctx,
+            (epoch, version, creator),
+            self.faults.dead(),
+        )?;
         self.networks.publish_routes(world.world_memory());
         Ok(())
     }

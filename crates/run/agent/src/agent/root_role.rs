@@ -162,17 +162,14 @@ impl Agent<'_> {
 
     /// Ranks of other hosts have ended.
     pub(super) fn ended_elsewhere(&mut self, ranks: Vec<u32>) {
+        let worlds = self.ranks.worlds_mut();
+        worlds.mark_ended_elsewhere(&self.ctx, &ranks);
         for rank in &ranks {
             if let Some(slot) = self.ranks.get_mut(*rank) {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
-            self.ranks
-                .worlds_mut()
-                .mark_ended_elsewhere(&self.ctx, *rank);
             self.ended_well(*rank);
         }
-        // Accesses to these ranks wait in vain.
-        self.ranks.worlds().wake_ranks(&self.ctx);
         if let Some(far) = &mut self.root_role {
             far.ended_ranks.extend(ranks);
         }

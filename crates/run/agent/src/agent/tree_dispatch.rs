@@ -78,14 +78,10 @@ impl Agent<'_> {
                 }
             }
             AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
-            AgentCommand::Ended(ranks) => {
-                let worlds = self.ranks.worlds_mut();
-                for rank in ranks {
-                    worlds.mark_ended_elsewhere(&self.ctx, rank);
-                }
-                // Accesses to these ranks wait in vain.
-                worlds.wake_ranks(&self.ctx);
-            }
+            AgentCommand::Ended(ranks) => self
+                .ranks
+                .worlds_mut()
+                .mark_ended_elsewhere(&self.ctx, &ranks),
             order @ (AgentCommand::ReverseConnect(_)
             | AgentCommand::DisabledNetworks(_)
             | AgentCommand::ReportAddresses(_)

@@ -236,14 +236,12 @@ impl World {
 #[derive(Debug, Default)]
 pub(super) struct Worlds {
     worlds: Vec<World>,
-    /// Ranks of other hosts that have ended well, and ranks that have died: a world that is made
-    /// later shows them too.
+    /// Ranks of other hosts that have ended well: a world that is made later shows them too.
     ended_elsewhere: Vec<u32>,
-    dead: Vec<u32>,
 }
 
 impl Worlds {
-    /// Makes the world of this number, which is the next.
+    /// Makes the world of this number, which is the next. It shows the ranks that are `dead`.
     ///
     /// # Errors
     /// See [`World::new`].
@@ -251,6 +249,7 @@ impl Worlds {
         &mut self,
         ctx: &Context<'_>,
         (epoch, version, creator): (u32, &str, u32),
+        dead: impl Iterator<Item = u32>,
     ) -> Result<&World> {
         let world = World::new(ctx, epoch, version, creator)?;
         let nodes = (0..ctx.job.size()).map(|rank| ctx.job.nodes.of(rank));
@@ -258,9 +257,8 @@ impl Worlds {
             .publish((&world.world_memory, &world.shape), nodes);
         let ended = self.ended_elsewhere.iter();
         ended.for_each(|rank| world.show_end_elsewhere(*rank));
-        self.dead
-            .iter()
-            .for_each(|rank| world.show_death(ctx, *rank));
+        dead.filter(|rank| *rank < ctx.job.size())
+            .for_each(|rank| world.show_death(ctx, rank));
         self.worlds.push(world);
         Ok(&self.worlds[self.worlds.len() - 1])
     }
@@ -295,20 +293,21 @@ impl Worlds {
         self.worlds.iter().map(World::world_memory)
     }
 
-    /// Shows ranks that a rank of another host, which an agent names, has ended well.
-    pub fn mark_ended_elsewhere(&mut self, ctx: &Context<'_>, rank: u32) {
-        if rank >= ctx.job.size() || ctx.is_here(rank) {
-            return;
+    /// Shows this host's ranks that ranks of other hosts, which an agent names, have ended well.
+    /// Wakes them: accesses to ended ranks wait in vain.
+    pub fn mark_ended_elsewhere(&mut self, ctx: &Context<'_>, ranks: &[u32]) {
+        let elsewhere = |rank: &u32| *rank < ctx.job.size() && !ctx.is_here(*rank);
+        for rank in ranks.iter().copied().filter(elsewhere) {
+            self.ended_elsewhere.push(rank);
+            for world in &self.worlds {
+                world.show_end_elsewhere(rank);
+            }
         }
-        self.ended_elsewhere.push(rank);
-        for world in &self.worlds {
-            world.show_end_elsewhere(rank);
-        }
+        self.wake_ranks(ctx);
     }
 
     /// Shows ranks that a rank has died, and wakes those of this host.
-    pub fn mark_dead(&mut self, ctx: &Context<'_>, rank: u32) {
-        self.dead.push(rank);
+    pub fn mark_dead(&self, ctx: &Context<'_>, rank: u32) {
         for world in &self.worlds {
             world.show_death(ctx, rank);
         }
