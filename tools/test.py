@@ -15,10 +15,12 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
+from testing.runner import Context, Outcome, Skip, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
 SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "files", "mpich-abi", "openmpi-abi", "trace", "bench", "hotpath", "scaling", "profiling-interface", "processes", "faults", "process-hygiene", "cmake", "fortran", "mumps", "other-languages", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "hdf5", "mpich-tests", "mpich-hosts", "romio", "mpi4py", "binaries", "mistakes", "hosts", "half-open", "agent-tree", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "monitoring", "web-pages", "untrusted-processes", "rails", "mapping", "openmp", "strategies", "bubble-modules", "fibers", "transport-modules", "joining", "launchers", "fuzz"]
+# Their jobs mostly wait for time limits of networks: the cases of all of them go side by side.
+WAITING = ["hosts", "half-open", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "untrusted-processes", "rails", "strategies", "joining", "launchers"]
 # Names that suites had before.
 ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "odd-networks": "unusual-networks"}
 
@@ -35,6 +37,16 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at a time (default: cores)")
     parser.add_argument("--against", metavar="DIR", help="run the C and client suites with the MPI installed in DIR instead")
     return parser.parse_args()
+
+
+def in_turn(wanted):
+    """The suites that are wanted, one at a time, and at the place of the first of those that wait, all of them at once."""
+    waiting = [name for name in WAITING if name in wanted]
+    for name in SUITES:
+        if name in wanted and name not in WAITING:
+            yield [name]
+        elif waiting and name == waiting[0]:
+            yield waiting
 
 
 def main():
@@ -54,14 +66,20 @@ def main():
     context = Context(root=pathlib.Path(os.environ["GARONNE_ROOT"]), soak=args.soak, jobs=args.jobs, against=args.against)
     tally = Tally()
     started = time.monotonic()
-    for name in (s for s in SUITES if s in wanted):
-        print(f"--- {name}", flush=True)
-        try:
-            cases = list(importlib.import_module(f"testing.suites.{name.replace('-', '_')}").suite(context))
-        except Exception as error:  # a suite that cannot be built is a failure of its own, not the end of the run
-            tally.add(Outcome(f"{name}: set-up", "failed", str(error)))
-            continue
-        run_cases(context, [c for c in cases if any(c.name.startswith(text) for text in wanted[name])], tally)
+    for suites in in_turn(wanted):
+        cases = []
+        for name in suites:
+            print(f"--- {name}, {time.monotonic() - started:.0f} s", flush=True)
+            try:
+                found = list(importlib.import_module(f"testing.suites.{name.replace('-', '_')}").suite(context))
+            except Skip as reason:
+                tally.add(Outcome(f"{name}: set-up", "skipped", str(reason)))
+                continue
+            except Exception as error:  # a suite that cannot be built is a failure of its own, not the end of the run
+                tally.add(Outcome(f"{name}: set-up", "failed", str(error)))
+                continue
+            cases += [case for case in found if any(case.name.startswith(text) for text in wanted[name])]
+        run_cases(context, cases, tally)
     (context.state / "test" / "results.json").write_text(json.dumps(tally.as_json(), indent=1))
     for outcome in tally.skips():
         print(f"skipped  {outcome.name}: {outcome.detail}")

@@ -79,9 +79,8 @@ class Case:
     name: str
     run: Callable[[], list[Outcome] | None]
     alone: bool = False  # not beside other cases: it uses every core, or measures
-    # Whole jobs on hosts made here, with time limits of networks in them: on a machine that stands still for seconds now and then, one of many fails. It is run again and,
-    # if it passes then, told as unsteady with the first reason. Never in a soak.
-    second_try: bool = False
+    # What fails on a machine that stands still for seconds now and then is run again, alone, and told as unsteady with the first reason if it passes then. Never in a soak.
+    second_try: bool = True
     waits: bool = False  # mostly for time limits of networks: twice as many go side by side
 
 
@@ -106,6 +105,8 @@ class Context:
         self.work = self.state / "test"
         self.work.mkdir(parents=True, exist_ok=True)
         self._installed = self.foreign
+        # Failures up to which a case is run again: more of them have one reason, and it is no chance.
+        self.second_tries = 8
 
     def installed(self):
         """The prefix, with the current sources built into it once per run."""
@@ -208,11 +209,12 @@ def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
 
     def run_case(case):
         outcomes = outcomes_of(case)
-        if case.second_try and not context.soak and [outcome.status for outcome in outcomes] == ["failed"]:
-            again.append((case, outcomes[0].detail))
-        else:
-            for outcome in outcomes:
-                tally.add(outcome)
+        if case.second_try and not context.soak and failures(outcomes) and context.second_tries > 0:
+            context.second_tries -= 1
+            again.append((case, outcomes))
+            return
+        for outcome in outcomes:
+            tally.add(outcome)
 
     for waits in (False, True):
         with concurrent.futures.ThreadPoolExecutor(context.jobs * (2 if waits else 1)) as pool:
@@ -220,6 +222,23 @@ def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
     for case in (case for case in cases if case.alone):
         run_case(case)
     for case, first in again:
-        for outcome in outcomes_of(case):
-            outcome.detail = f"failed at first: {first}" + (f"\nand then: {outcome.detail}" if outcome.detail else "")
+        for outcome in second_outcomes(case, failures(first)):
             tally.add(outcome)
+
+
+def failures(outcomes):
+    """Why what failed did so, by name."""
+    return {outcome.name: outcome.detail for outcome in outcomes if outcome.status == "failed"}
+
+
+def second_outcomes(case, first):
+    """Those of a second try; what failed in the first one and does not any more says why."""
+    outcomes = outcomes_of(case)
+    unsaid = dict(first)
+    for outcome in outcomes:
+        if (why := unsaid.pop(outcome.name, None)) is not None:
+            outcome.detail = f"failed at first: {why}" + (f"\nand then: {outcome.detail}" if outcome.detail else "")
+    # A test that only the first try names passes within a line that stands for many.
+    if unsaid and not failures(outcomes):
+        outcomes += [Outcome(name, "passed", f"failed at first: {why}", count=0) for name, why in unsaid.items()]
+    return outcomes

@@ -26,8 +26,8 @@ def suite(context):
     context.installed()
     (context.work / "launchers").mkdir(exist_ok=True)
     talk = program(context, "hosts", "talk")
-    yield Case("levels/between namespaces", lambda: between_namespaces(context, talk), second_try=True)
-    yield Case("levels/hydra", lambda: hydra(context, talk), second_try=True)
+    yield Case("levels/between namespaces", lambda: between_namespaces(context, talk))
+    yield Case("levels/hydra", lambda: hydra(context, talk))
     yield Case("levels/kills at any moment", lambda: kills(context, talk))
     if context.soak:
         yield Case("levels/an inner host is cut off", lambda: cut_off(context, talk))

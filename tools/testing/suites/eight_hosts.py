@@ -37,9 +37,9 @@ def suite(context):
     for name, ranks in (ACROSS | SOAK_ACROSS if context.soak else ACROSS).items():
         program = binaries / name
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
-        yield Case(f"eight-hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks), second_try=True)
+        yield Case(f"eight-hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
     for case in (talk_on_all, agent_is_killed, links_flap, rail_on_all, *([link_is_cut] if context.soak else [])):
-        yield Case(f"eight-hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
+        yield Case(f"eight-hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
 
 
 def where(hosts, slots=1):

@@ -31,7 +31,7 @@ def suite(context):
     yield case(context, "alone, without a launcher", [program, "alone"], "alone: done", 0)
     yield Case("faults/nobody is left", lambda: nobody_left(context, ranks(2)))
     yield Case("faults/a stencil whose ranks are killed", lambda: killed(context, [*ranks(6), "--survive"], stencil))
-    yield Case("faults/a stencil whose dead are replaced", lambda: killed(context, [*ranks(4), "--survive"], respawn, KILLS // 3), second_try=True)
+    yield Case("faults/a stencil whose dead are replaced", lambda: killed(context, [*ranks(4), "--survive"], respawn, KILLS // 3))
     if context.foreign:
         return
     for abi in (mpich_abi.family(context), openmpi_abi.family(context)):
@@ -41,9 +41,9 @@ def suite(context):
     for scene, deaths in SCENES.items():
         if scene == "accumulate-holder":
             continue  # unsteady between hosts
-        yield Case(f"faults/{scene}, on two hosts", lambda scene=scene, deaths=deaths: across(context, program, scene, deaths), second_try=True)
-    yield Case("faults/a death before others begin, on two hosts", lambda: early_death(context, program, place / "about to die"), second_try=True)
-    yield Case("faults/a stencil on two hosts whose ranks are killed", lambda: killed_across(context, stencil), second_try=True)
+        yield Case(f"faults/{scene}, on two hosts", lambda scene=scene, deaths=deaths: across(context, program, scene, deaths))
+    yield Case("faults/a death before others begin, on two hosts", lambda: early_death(context, program, place / "about to die"))
+    yield Case("faults/a stencil on two hosts whose ranks are killed", lambda: killed_across(context, stencil))
 
 
 def judge(code, output, done, deaths, log=""):

@@ -28,7 +28,7 @@ def suite(context):
         context.build_program("half-open", f"tests/hosts/{name}.c", program)
         programs.append(program)
     for case in (idle_ranks, last_word, ranks_in_a_message, idle_agents, agents_in_output):
-        yield Case(f"half-open/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, *programs), second_try=True)
+        yield Case(f"half-open/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, *programs), waits=True)
 
 
 def connections(hosts, network, name):

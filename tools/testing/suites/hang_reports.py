@@ -55,7 +55,7 @@ def suite(context):
     for case in (out_of_time, interrupted, interrupted_on_a_terminal, twice, suspended, stands_still, may_go_on):
         name = case.__doc__.split("\n")[0].rstrip(".")
         waits = case in (stands_still, may_go_on)
-        yield Case(f"hang-reports/{name}", lambda case=case: case(Stories(context, case.__name__)), waits=waits, second_try=True)
+        yield Case(f"hang-reports/{name}", lambda case=case: case(Stories(context, case.__name__)), waits=waits)
 
 
 class Stories:

@@ -50,14 +50,14 @@ def suite(context):
         program = binaries / name
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
         for ranks in counts:
-            yield Case(f"hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks), second_try=True)
+            yield Case(f"hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
     if not context.soak:
         yield python(context, PART)
     else:
         yield python(context, [])
     for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_down_at_the_start, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
-        yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
-    yield Case("hosts/the first agent stands still", lambda: first_agent_stands_still(context, talk), second_try=True, waits=True)
+        yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), waits=case in (hosts_that_are_not_there, link_flaps, link_is_cut, network_that_comes, network_lost))
+    yield Case("hosts/the first agent stands still", lambda: first_agent_stands_still(context, talk), waits=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
 
@@ -84,7 +84,7 @@ def python(context, modules):
     garonne += ["--map-by", "node", "--host", f"localhost,{hosts.names[1]}", "-n"]
     limit = mpi4py.PART_LIMIT_S if modules else mpi4py.SOAK_LIMIT_S
     case = mpi4py.run_case(context, name, 4, include, limit, launcher=lambda ranks: [*map(str, garonne), str(ranks)])
-    return Case(case.name, within(case.run), alone=True, second_try=True)
+    return Case(case.name, within(case.run), alone=True)
 
 
 def places(context, talk):

@@ -33,7 +33,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("joining", "tests/hosts/talk.c", talk)
     for case in (outbound_alone, calls_are_refused, one_of_two_guests, two_that_call_out_alone, met_and_cut, met_and_died, two_that_cannot_meet, busy_ranks, cut_off, kills):
-        yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=case is not kills)
+        yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), waits=case not in (busy_ranks, kills), second_try=case is not kills)
 
 
 class Job:

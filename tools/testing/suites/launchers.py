@@ -32,21 +32,21 @@ def suite(context):
     talk, fails = program(context, "hosts", "talk"), program(context, "launchers", "fails")
     for engine in (Hydra, Prrte, Slurm, SlurmPmix):
         # One case each: an engine is brought up once, and its jobs follow one another.
-        yield Case(f"launchers/{engine.name}", lambda engine=engine: jobs(context, engine, talk, fails), second_try=True)
+        yield Case(f"launchers/{engine.name}", lambda engine=engine: jobs(context, engine, talk, fails))
         if context.soak or engine is not SlurmPmix:
             yield Case(f"launchers/{engine.name}: kills at any moment", lambda engine=engine: kills(context, engine, talk))
             if 2 in engine.nodes:
-                yield Case(f"launchers/{engine.name}: the first agent is killed", lambda engine=engine: first_agent(context, engine, talk), second_try=True)
+                yield Case(f"launchers/{engine.name}: the first agent is killed", lambda engine=engine: first_agent(context, engine, talk))
     for engine in (Hydra, Prrte):
-        yield Case(f"launchers/{engine.name} between namespaces", lambda engine=engine: across(context, engine, talk), second_try=True)
-    yield Case("launchers/hydra called by its ranks", lambda: called(context, talk), second_try=True)
-    yield Case("launchers/hydra behind what closes descriptors", lambda: cut_off(context, talk), second_try=True)
-    yield Case("launchers/slurm without an exchange", lambda: without_exchange(context, talk), second_try=True)
-    yield Case("launchers/torchrun's variables", lambda: by_variables(context, talk, fails), second_try=True)
-    yield Case("launchers/torchrun's variables between namespaces", lambda: by_variables_across(context, talk), second_try=True)
-    yield Case("launchers/garonne run within slurm", lambda: within_slurm(context, talk, fails), second_try=True)
+        yield Case(f"launchers/{engine.name} between namespaces", lambda engine=engine: across(context, engine, talk))
+    yield Case("launchers/hydra called by its ranks", lambda: called(context, talk))
+    yield Case("launchers/hydra behind what closes descriptors", lambda: cut_off(context, talk))
+    yield Case("launchers/slurm without an exchange", lambda: without_exchange(context, talk))
+    yield Case("launchers/torchrun's variables", lambda: by_variables(context, talk, fails))
+    yield Case("launchers/torchrun's variables between namespaces", lambda: by_variables_across(context, talk))
+    yield Case("launchers/garonne run within slurm", lambda: within_slurm(context, talk, fails))
     yield Case("launchers/programs of other MPIs", lambda: of_other_mpis(context))
-    yield Case("launchers/garonne run by prterun", lambda: by_prterun(context, talk, fails), second_try=True)
+    yield Case("launchers/garonne run by prterun", lambda: by_prterun(context, talk, fails))
 
 
 def program(context, directory, name):

@@ -26,7 +26,7 @@ def suite(context):
     context.installed()
     for case in (running, named, silent, left, whole, joined):
         name = case.__doc__.split("\n")[0].rstrip(".")
-        yield Case(f"monitoring/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True, second_try=True)
+        yield Case(f"monitoring/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
 
 class Stories:

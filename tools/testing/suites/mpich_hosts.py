@@ -28,4 +28,4 @@ def across(context, place, program):
         with hosts:
             return case.run()
 
-    return Case(title, run, alone=case.alone, second_try=True)
+    return Case(title, run, alone=case.alone)

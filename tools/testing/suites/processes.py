@@ -43,12 +43,12 @@ def suite(context):
             converted = abi.build(context, place, source, name=f"processes_{abi.name}")
             yield case(context, f"four started by two, through {abi.library}", [*ranks(2), converted, "talk"], [DONE])
             yield case(context, f"a program that is not there, through {abi.library}", [*ranks(2), converted, "missing"], [DONE])
-        yield Case("processes/under slurm", lambda: under_slurm(context, program), second_try=True)
+        yield Case("processes/under slurm", lambda: under_slurm(context, program))
         for name, *how in MEETINGS:
             yield Case(f"processes/two jobs: {name}", lambda name=name, how=how: two_jobs(context, program, name, how))
         for name, how in PLACES.items():
-            yield Case(f"processes/on other hosts: {name}", lambda how=how: on_other_hosts(context, program, *how), second_try=True)
-        yield Case("processes/in jobs of two hosts", lambda: in_jobs_of_two_hosts(context, program), second_try=True)
+            yield Case(f"processes/on other hosts: {name}", lambda how=how: on_other_hosts(context, program, *how))
+        yield Case("processes/in jobs of two hosts", lambda: in_jobs_of_two_hosts(context, program))
     again = "repeat-long" if context.soak else "repeat"
     yield case(context, "started and disconnected again and again", [*ranks(1), program, again], [DONE])
 

@@ -35,7 +35,7 @@ def suite(context):
         yield Case(f"rails/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     restless = binaries / "restless"
     context.build_program("rails", "tests/rails/restless.c", restless, "-O2")
-    yield Case("rails/networks that come and go", lambda: networks_that_come_and_go(context, restless), second_try=True)
+    yield Case("rails/networks that come and go", lambda: networks_that_come_and_go(context, restless))
     if context.soak:
         build = ["cargo", "test", "--release", "-p", "garonne-tcp", "--test", "tcp", "--no-run"]
         check(context.execute("rails build storms", build, timeout=BUILD_LIMIT_S, env=context.environment({})))

@@ -11,8 +11,8 @@ PASSED = re.compile(r"^test (\S.*) \.\.\. ok", re.M)
 # A target that a signal ended has no result line of its own; what it wrote last says why.
 ABORTED = re.compile(r"^error: test failed, to rerun pass `(.+)`\n\nCaused by:\n\s+process didn't exit successfully: .*\((signal.*)\)$", re.M)
 FATAL = re.compile(r"^fatal runtime error: .*$", re.M)
-# The targets with failures, at the end of what cargo prints; only tests of whole jobs are targets of their own.
-FAILED_TARGET = re.compile(r"^    `(-p \S+ --test \S+)`$", re.M)
+# The targets with failures, at the end of what cargo prints.
+FAILED_TARGET = re.compile(r"^    `(-p \S+ --(?:test \S+|lib))`$", re.M)
 # Failures up to which they are run again: more of them have one reason, and it is no chance.
 SECOND_TRIES = 4
 # A fresh build of every dependency on two cores takes most of it, and some machines are three times slower than others.
@@ -20,7 +20,7 @@ LIMIT_S = 2400
 
 
 def suite(context):
-    yield Case("rust/workspace", lambda: cargo_test(context, ["--workspace"]), alone=True)
+    yield Case("rust/workspace", lambda: cargo_test(context, ["--workspace"]), alone=True, second_try=False)
     yield Case("rust/random schedules", lambda: random_schedules(context), alone=True)
     if context.soak:
         yield Case("rust/all orders", lambda: all_orders(context), alone=True)
@@ -70,7 +70,7 @@ def cargo_test(context, extra, env=None, name=None):
 
 
 def again(context, result, failed):
-    """Tests that failed. Those that start whole jobs have a second try, alone, and are told as unsteady if they pass then (see Case.second_try)."""
+    """Tests that failed. They have a second try, alone, and are told as unsteady if they pass then (see Case.second_try)."""
     log = f"log: {result.log}"
     passed, failed_again = set(), set()
     if not context.soak and len(failed) <= SECOND_TRIES:

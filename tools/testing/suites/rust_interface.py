@@ -17,7 +17,7 @@ def suite(context):
     program = context.root / "target/debug/examples/token_ring"
     for ranks in (1, 2, 5):
         yield Case(f"rust-interface/ring on {ranks}", lambda ranks=ranks: ring(context, program, ranks))
-    yield Case("rust-interface/ring on two hosts", lambda: ring_on_hosts(context, program), second_try=True)
+    yield Case("rust-interface/ring on two hosts", lambda: ring_on_hosts(context, program))
 
 
 def ring(context, program, ranks):

@@ -22,7 +22,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("ssh", "tests/hosts/talk.c", talk)
     for case in (plain, words_and_codes, not_let_in, ctrl_c, lines_are_cut, ping_between_named):
-        yield Case(f"ssh/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
+        yield Case(f"ssh/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
 
 
 class Job(MarkedJob):

@@ -35,7 +35,7 @@ def suite(context):
     yield Case("strategies/names", lambda: names(context, made))
     yield Case("strategies/what cannot be loaded", lambda: refused(context, made))
     for case in (by_name, in_c, in_rust, rubbish):
-        yield Case(f"strategies/{case.__name__.replace('_', ' ')} on hosts", lambda case=case: case(context, made), second_try=True)
+        yield Case(f"strategies/{case.__name__.replace('_', ' ')} on hosts", lambda case=case: case(context, made))
 
 
 class Made:

@@ -29,7 +29,7 @@ def suite(context):
     yield Case("transport-modules/each shard has its own", lambda: shards(context, made))
     yield Case("transport-modules/a world of one", lambda: alone(context, made))
     yield Case("transport-modules/what cannot be used", lambda: refused(context, made))
-    yield Case("transport-modules/a trace on two hosts", lambda: on_hosts(context, made), second_try=True)
+    yield Case("transport-modules/a trace on two hosts", lambda: on_hosts(context, made))
 
 
 class Made:

@@ -26,7 +26,7 @@ def suite(context):
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
     cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, drain_beside_a_dead_link, link_local_alone, who_passes_on, rank_of_another_host, launcher_without_ranks]
     for case in cases + [nowhere_to_meet] * context.soak:
-        yield Case(f"unusual-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
+        yield Case(f"unusual-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), waits=True)
 
 
 def said(context, name, *words):

@@ -73,11 +73,11 @@ def suite(context):
     for place in ("launchers", "who"):
         (context.work / place).mkdir(exist_ok=True)
     talk = program(context, "hosts", "talk")
-    yield Case("who/waits", lambda: waits(context), second_try=True)
-    yield Case("who/refused and not called again", lambda: refused(context), second_try=True)
-    yield Case("who/without a host", lambda: without_a_host(context), second_try=True)
-    yield Case("who/another launcher", lambda: another_launcher(context), second_try=True)
-    yield Case("who/moves", lambda: moves(context, talk), second_try=True)
+    yield Case("who/waits", lambda: waits(context))
+    yield Case("who/refused and not called again", lambda: refused(context))
+    yield Case("who/without a host", lambda: without_a_host(context))
+    yield Case("who/another launcher", lambda: another_launcher(context))
+    yield Case("who/moves", lambda: moves(context, talk))
 
 
 def run(context, hosts, arguments, extra=None):
