@@ -175,7 +175,8 @@ static void shrink(void)
     CHECK(members == size - 1);
     CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, small) == 0);
     CHECK(sum == size * (size - 1) / 2 - 1);
-    /* Another death, while the rest shrinks again. */
+    /* Another death, while the rest shrinks again; nobody is in the reduction any more. */
+    CHECK(MPIX_Comm_agree(small, &again) == 0);
     if (rank == size - 1) die();
     CHECK(MPIX_Comm_ishrink(small, &later, &request) == 0);
     CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == 0);
@@ -234,6 +235,72 @@ static void lock_holder(void)
     CHECK(MPI_Win_unlock(2, win) == MPI_SUCCESS);
 }
 
+/* Communicators of a part of the processes are made while one outside dies, and after that. One with the dead is refused
+ * at all others; what they sent for it meets no later one. */
+static void partial_groups(void)
+{
+    int last = size - 1, sum = 0;
+    MPI_Group world, living, pair;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_excl(world, 1, &last, &living);
+    if (rank == last) die();
+    for (int i = 0; i < 20; i++) {
+        MPI_Comm some = MPI_COMM_NULL, none = MPI_COMM_NULL;
+        CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, living, 3, &some) == 0);
+        CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, some) == 0 && sum == last * (last - 1) / 2);
+        MPI_Comm_free(&some);
+        CHECK(class_of(MPI_Comm_create_group(MPI_COMM_WORLD, world, 3, &none)) == MPIX_ERR_PROC_FAILED);
+        CHECK(MPI_Comm_create_from_group(living, "living", MPI_INFO_NULL, MPI_ERRORS_RETURN, &some) == 0);
+        CHECK(MPI_Barrier(some) == 0);
+        MPI_Comm_free(&some);
+        CHECK(class_of(MPI_Comm_create_from_group(world, "living", MPI_INFO_NULL, MPI_ERRORS_RETURN, &none)) == MPIX_ERR_PROC_FAILED);
+        if (rank < 2) {
+            int both[] = {1, 0}, other = -1;
+            MPI_Group_incl(world, 2, both, &pair);
+            CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, pair, 3, &some) == 0);
+            CHECK(MPI_Sendrecv(&rank, 1, MPI_INT, rank, 0, &other, 1, MPI_INT, rank, 0, some, MPI_STATUS_IGNORE) == 0 && other == 1 - rank);
+            MPI_Comm_free(&some);
+            MPI_Group_free(&pair);
+        }
+    }
+    MPI_Group_free(&living);
+    MPI_Group_free(&world);
+}
+
+/* Partitioned operations of the living go on. Those with the dead end, whether they were matched or not. */
+static void partitions(void)
+{
+    enum { PARTS = 4 };
+    int out[PARTS] = {1, 2, 3, 4}, in[PARTS] = {0}, last = size - 1, next = (rank + 1) % last, before = (rank + last - 1) % last, over;
+    MPI_Request both[2], lost[2], late[2];
+    MPI_Psend_init(out, PARTS, 1, MPI_INT, next, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &both[0]);
+    MPI_Precv_init(in, 2, PARTS / 2, MPI_INT, before, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &both[1]);
+    if (rank == last) die();
+    MPI_Psend_init(out, PARTS, 1, MPI_INT, last, 2, MPI_COMM_WORLD, MPI_INFO_NULL, &lost[0]);
+    MPI_Precv_init(in, PARTS, 1, MPI_INT, last, 2, MPI_COMM_WORLD, MPI_INFO_NULL, &lost[1]);
+    for (int i = 0; i < 3; i++) {
+        CHECK(MPI_Startall(2, lost) == 0);
+        MPI_Pready_range(0, PARTS - 1, lost[0]);
+        CHECK(class_of(MPI_Wait(&lost[1], MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+        CHECK(class_of(MPI_Wait(&lost[0], MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+        CHECK(MPI_Startall(2, both) == 0);
+        MPI_Pready_range(0, PARTS - 1, both[0]);
+        CHECK(MPI_Waitall(2, both, MPI_STATUSES_IGNORE) == 0 && in[PARTS - 1] == 4);
+    }
+    MPI_Precv_init(in, PARTS, 1, MPI_INT, next, 3, MPI_COMM_WORLD, MPI_INFO_NULL, &late[0]);
+    MPI_Psend_init(out, PARTS, 1, MPI_INT, next, 4, MPI_COMM_WORLD, MPI_INFO_NULL, &late[1]);
+    CHECK(MPI_Startall(2, late) == 0);
+    CHECK(MPI_Testall(2, late, &over, MPI_STATUSES_IGNORE) == 0 && !over);
+    for (int i = 0; i < 2; i++) CHECK(MPI_Request_free(&both[i]) == 0 && MPI_Request_free(&lost[i]) == 0);
+    /* Nobody has what they wait for, and all have come so far. */
+    over = 1;
+    MPIX_Comm_agree(MPI_COMM_WORLD, &over);
+    MPI_Comm_revoke(MPI_COMM_WORLD);
+    MPI_Pready_range(0, PARTS - 1, late[1]);
+    CHECK(class_of(MPI_Wait(&late[0], MPI_STATUS_IGNORE)) == MPIX_ERR_REVOKED);
+    CHECK(class_of(MPI_Wait(&late[1], MPI_STATUS_IGNORE)) == MPIX_ERR_REVOKED);
+}
+
 /* Both groups of an intercommunicator agree, and shrink it; what comes of it works. */
 static void groups(void)
 {
@@ -242,6 +309,8 @@ static void groups(void)
     MPI_Comm_split(MPI_COMM_WORLD, mine, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - mine, 5, &inter);
     MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+    /* Everybody has it. */
+    MPI_Barrier(MPI_COMM_WORLD);
     if (rank == size - 1) die();
     CHECK(class_of(MPIX_Comm_agree(inter, &flag)) == MPIX_ERR_PROC_FAILED);
     for (int other = 0; other < size - 1; other++) CHECK(!(flag >> other & 1));
@@ -412,7 +481,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
-               {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"lock-holder", lock_holder},
+               {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"partial-groups", partial_groups},
+               {"partitions", partitions}, {"lock-holder", lock_holder},
                {"accumulate-holder", accumulate_holder},
                {"alone", alone}};
     if (argc > 2) wait_for_early_death(argv[2]);

@@ -2,9 +2,10 @@
 //! section 7.4.2).
 
 use super::context_agreement::{Participants, agree_on};
+use super::context_ids::{self, PARTIAL};
 use super::setup_messages::{SetupChannel, SetupTask};
 use super::shard::ShardRequest;
-use super::{Comm, CommParts, context_ids, lock};
+use super::{Comm, CommParts, lock, partial_group};
 use crate::attr::Attrs;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::errhandler::Errhandler;
@@ -16,7 +17,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::session::Session;
 use garonne_coll::call_tag::CollectiveKind;
-use garonne_engine::api::CallOrigin;
+use garonne_engine::api::{CallOrigin, Peer};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -156,26 +157,28 @@ impl Comm {
             return Ok(None);
         };
         let process = self.0.process.clone();
+        let ranks = group
+            .members()
+            .filter_map(|peer| self.0.local.rank_of(peer));
+        let tag = partial_group::group_tag(&process, tag, ranks);
         let local = SetupChannel {
             process,
-            context: self.context() + 3,
+            context: self.context() + PARTIAL,
             tag,
             rank,
             group: group.clone(),
             origin,
         };
-        let (comm, group) = (self.clone(), group.clone());
-        self.run(async move {
-            let lease = agree_on(
-                &Participants {
-                    local,
-                    bridge: None,
-                },
-                ShardRequest::Own,
-            )
-            .await?;
-            Ok(Some(Comm::build(lease, comm.heir(group))))
-        })
+        let (comm, of) = (self.clone(), group.clone());
+        let work = async move {
+            let circle = Participants {
+                local,
+                bridge: None,
+            };
+            let lease = agree_on(&circle, ShardRequest::Own).await?;
+            Ok(Some(Comm::build(lease, comm.heir(of))))
+        };
+        partial_group::run(&self.0.process, group, work)
     }
 
     fn check_subset(&self, group: &Group) -> Result<()> {
@@ -192,7 +195,7 @@ impl Comm {
         let Some(rank) = group.rank_of(args.process.host.me()) else {
             return Ok(None);
         };
-        let tag = hash_tag(args.stringtag)?;
+        let tag = hash_tag(args.process, args.stringtag, &[group])?;
         let context = context_ids::base(context_ids::BOOTSTRAP);
         let process = args.process.clone();
         let local = SetupChannel {
@@ -204,7 +207,7 @@ impl Comm {
             origin: args.origin,
         };
         let want = ShardRequest::of(args.info);
-        let lease = SetupTask::run(args.process, async move {
+        let lease = partial_group::run(args.process, group, async move {
             agree_on(
                 &Participants {
                     local,
@@ -250,7 +253,7 @@ impl Comm {
 
 /// A tag for messages of the constructors named `stringtag`. Constructions whose names collide are
 /// told apart by their order between two processes, which is the same on both sides.
-pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
+pub(super) fn hash_tag(process: &Process, stringtag: &str, groups: &[&Group]) -> Result<i32> {
     if stringtag.len() > STRINGTAG_LEN_MAX {
         let text = format!(
             "the string tag has {} bytes, more than {STRINGTAG_LEN_MAX}",
@@ -258,11 +261,13 @@ pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
         );
         return Err(Error::new(Class::Arg, text));
     }
-    // FNV-1a: the same on every process and every machine.
-    let hash = stringtag
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-    Ok((hash ^ hash >> 32) as i32 & i32::MAX)
+    let tag = partial_group::tag_of(partial_group::hash(stringtag.bytes()));
+    let mut members: Vec<Peer> = groups.iter().flat_map(|group| group.members()).collect();
+    members.sort_unstable();
+    let world = process.host.world_size();
+    if members.last().is_some_and(|last| *last >= world) {
+        // Processes of other worlds have other numbers there.
+        return Ok(tag);
+    }
+    Ok(partial_group::group_tag(process, tag, members.into_iter()))
 }

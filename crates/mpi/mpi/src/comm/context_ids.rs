@@ -6,6 +6,7 @@ use crate::comm::shard::ShardRequest;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
 use garonne_engine::api::{ContextId, SHARD_SHIFT};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of a communicator's block of contexts.
@@ -22,8 +23,18 @@ const FIRST: ContextBlock = 3;
 /// Blocks that fit a context, below the bits of its shard.
 const BLOCKS: ContextBlock = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
-/// First context of a block: point-to-point; the next ones are collectives, constructors,
-/// `MPI_Comm_create_group`.
+/// Context of the leaders of `MPI_Intercomm_create`, counted from the first one of a block.
+pub(crate) const LEADERS: u32 = 3;
+/// Context of `MPI_Comm_create_group`, which a part of the members takes part in.
+pub(crate) const PARTIAL: u32 = 4;
+
+/// Returns the first context of a communicator and those whose operations need all its members:
+/// collectives, constructors, leaders that speak for their groups.
+pub(crate) fn watched(first: ContextId) -> Range<ContextId> {
+    first..first + PARTIAL
+}
+
+/// First context of a block: point-to-point; the next ones are collectives and constructors.
 pub(crate) fn base(block: ContextBlock) -> ContextId {
     block * CONTEXTS_PER_COMM
 }

@@ -15,13 +15,13 @@ pub(crate) use across_worlds::AgreementMail;
 #[cfg(any(test, fuzzing))]
 pub(super) use consensus::read_anything;
 
-use super::context_ids::ContextLease;
+use super::context_ids::{ContextLease, watched};
 use super::setup_messages::SetupTask;
 use super::{Comm, CommInner, CommParts};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::limits::CONTEXTS_PER_COMM;
-use crate::process::{AgreementInput, AgreementKey, Decision};
+use crate::process::{AgreementInput, AgreementKey, Decision, Process};
 use crate::request::{Completion, Outcome, Request, Status};
 use across_worlds::WorldsAgreement;
 use garonne_engine::api::{CallOrigin, ContextId, Peer};
@@ -92,9 +92,8 @@ impl CommInner {
     pub(super) fn watch_members(&self) {
         if self.process.survives() {
             let members = Arc::new(self.fault_members());
-            self.process
-                .host
-                .watch_context(self.fault_contexts(), members);
+            let contexts = watched(self.fault_contexts().start);
+            self.process.host.watch_context(contexts, members);
         }
     }
 }
@@ -218,14 +217,7 @@ impl Comm {
     /// Returns the members that are dead now: of the own world as its agent says, of other worlds
     /// those that are not reached any more.
     fn dead_members(&self) -> Vec<Peer> {
-        let process = &self.0.process;
-        let detector = process.config.faults.as_ref();
-        let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());
-        if self.has_other_worlds() {
-            let world = process.host.world_size();
-            let lost = process.host.lost_peers().into_iter();
-            dead.extend(lost.filter(|peer| *peer >= world));
-        }
+        let mut dead = dead_processes(&self.0.process, self.has_other_worlds());
         let members = self.0.fault_members();
         dead.retain(|peer| members.contains(*peer));
         dead
@@ -486,6 +478,19 @@ type ContextProposal = (
 
 /// Proposed by a process that has too many communicators: above every block.
 const NONE_LEFT: u32 = u32::MAX;
+
+/// Returns the processes that are dead now: of the own world as its agent says, of other worlds, if
+/// asked for, those that are not reached any more.
+pub(crate) fn dead_processes(process: &Process, of_other_worlds: bool) -> Vec<Peer> {
+    let detector = process.config.faults.as_ref();
+    let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());
+    if of_other_worlds {
+        let world = process.host.world_size();
+        let lost = process.host.lost_peers().into_iter();
+        dead.extend(lost.filter(|peer| *peer >= world));
+    }
+    dead
+}
 
 /// Names the ranks of processes.
 fn ranks_of(group: &Group, peers: &[Peer]) -> String {

@@ -6,8 +6,9 @@
 
 use super::constructors::{FromGroup, hash_tag};
 use super::context_agreement::{LeaderBridge, Participants, agree};
-use super::setup_messages::{SetupChannel, SetupTask, word_at};
-use super::{Comm, CommParts, context_ids};
+use super::context_ids::{self, LEADERS};
+use super::setup_messages::{SetupChannel, word_at};
+use super::{Comm, CommParts, partial_group};
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -122,7 +123,7 @@ impl Comm {
     fn leaders_channel(&self, tag: i32, origin: CallOrigin) -> SetupChannel {
         SetupChannel {
             process: self.0.process.clone(),
-            context: self.context() + 4,
+            context: self.context() + LEADERS,
             tag,
             rank: self.0.rank,
             group: self.targets().clone(),
@@ -260,7 +261,7 @@ impl Comm {
         let Some(rank) = sides.local.rank_of(process.host.me()) else {
             return Ok(None);
         };
-        let tag = hash_tag(args.stringtag)?;
+        let tag = hash_tag(args.process, args.stringtag, &[sides.local, sides.remote])?;
         let check = |leader: i32, group: &Group| {
             let found = u32::try_from(leader)
                 .ok()
@@ -304,7 +305,8 @@ impl Comm {
             local: local.clone(),
             bridge: Some(bridge),
         };
-        let (lease, own) = SetupTask::run(args.process, async move {
+        let all = sides.local.union(sides.remote);
+        let (lease, own) = partial_group::run(args.process, &all, async move {
             let lease = agree(&circle).await?;
             Ok((
                 lease,

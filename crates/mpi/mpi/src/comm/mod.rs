@@ -13,6 +13,7 @@ pub(crate) mod context_ids;
 pub mod faults;
 mod intercomm;
 pub(crate) mod other_worlds;
+mod partial_group;
 mod priority;
 pub(crate) mod setup_messages;
 pub(crate) mod shard;

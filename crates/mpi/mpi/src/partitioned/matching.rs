@@ -16,8 +16,10 @@
 use super::tag_space::{TagRange, TagSpace};
 use super::{PartitionedReceive, PartitionedSend};
 use crate::comm::Comm;
+use crate::comm::faults::dead_processes;
 use crate::comm::setup_messages::{SetupChannel, SetupMessage};
-use garonne_engine::api::CallOrigin;
+use crate::error::Error;
+use garonne_engine::api::{self, CallOrigin};
 use garonne_progress::messaging::{Messaging, Stepper};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -120,6 +122,7 @@ pub(crate) fn read_anything(bytes: &[u8]) {
 pub(crate) struct Matching {
     channel: SetupChannel,
     tags: Arc<TagSpace>,
+    has_other_worlds: bool,
     state: Mutex<MatchingState>,
 }
 
@@ -139,8 +142,8 @@ struct MatchingState {
     matched: HashMap<(u32, u32), Weak<PartitionedReceive>>,
     /// Number of entries at which `matched` is swept of receives that were freed.
     sweep_at: usize,
-    /// Sends that have no answer yet, by number.
-    unanswered: HashMap<u32, Weak<PartitionedSend>>,
+    /// Sends that have no answer yet, by number, with the ranks that are to answer.
+    unanswered: HashMap<u32, (u32, Weak<PartitionedSend>)>,
     next_id: u32,
     /// The host steps it.
     stepping: bool,
@@ -160,6 +163,8 @@ enum Action {
     },
     Answered(Arc<PartitionedSend>, Answer),
     Withdrawn(Arc<PartitionedReceive>),
+    EndSend(Arc<PartitionedSend>, Error),
+    EndReceive(Arc<PartitionedReceive>, Error),
 }
 
 type Actions = Vec<Action>;
@@ -179,7 +184,8 @@ impl QueuedReceive {
 impl MatchingState {
     /// Returns whether a record or an answer is awaited, and forgets operations that were freed.
     fn is_open(&mut self) -> bool {
-        self.unanswered.retain(|_, send| send.strong_count() > 0);
+        self.unanswered
+            .retain(|_, (_, send)| send.strong_count() > 0);
         let mut is_awaited = false;
         self.receives.retain(|_, queue| {
             queue.retain(QueuedReceive::is_alive);
@@ -202,6 +208,7 @@ impl Matching {
                 origin: CallOrigin::default(),
             },
             tags: Arc::default(),
+            has_other_worlds: comm.has_other_worlds(),
             state: Mutex::default(),
         })
     }
@@ -221,7 +228,7 @@ impl Matching {
         let id = state.next_id;
         state.next_id = id.wrapping_add(1);
         let send = send(id);
-        state.unanswered.insert(id, Arc::downgrade(&send));
+        state.unanswered.insert(id, (to, Arc::downgrade(&send)));
         drop(state);
         let announcement = Announcement {
             id,
@@ -303,6 +310,8 @@ impl Matching {
                 } => receive.matched(announcement, pieces, tags),
                 Action::Answered(send, answer) => send.answered(&answer),
                 Action::Withdrawn(receive) => drop(receive),
+                Action::EndSend(send, error) => send.end(error),
+                Action::EndReceive(receive, error) => receive.end(error),
             }
         }
     }
@@ -395,7 +404,7 @@ impl Matching {
             }
             Record::Answer(answer) => {
                 let send = state.unanswered.remove(&answer.id);
-                if let Some(send) = send.and_then(|send| send.upgrade()) {
+                if let Some(send) = send.and_then(|(_, send)| send.upgrade()) {
                     actions.push(Action::Answered(send, answer));
                 }
             }
@@ -431,13 +440,18 @@ impl Matching {
         state.sends.retain_mut(|send| send.outcome().is_none());
         let posted = state.receive.take();
         drop(state);
-        let posted = posted.or_else(|| self.channel.start_recv_any(RECORD_LEN).ok());
+        let posted = posted.map_or_else(|| self.channel.start_recv_any(RECORD_LEN), Ok);
         let (message, outcome) = match posted {
-            Some(mut message) => {
+            Ok(mut message) => {
                 let outcome = message.outcome();
                 (Some(message), outcome)
             }
-            None => (None, None),
+            // No record can be received any more.
+            Err(error) => {
+                self.end_waiting(|_| Some(error.clone()));
+                self.lock().in_step = false;
+                return false;
+            }
         };
         let mut state = self.lock();
         state.in_step = false;
@@ -459,9 +473,65 @@ impl Matching {
     }
 }
 
+impl Matching {
+    /// Returns whether processes that this one waits for may die while it goes on.
+    fn may_lose_peers(&self) -> bool {
+        self.channel.process.survives() || self.has_other_worlds
+    }
+
+    /// Ends what waits for a process that has died.
+    fn end_lost(&self) {
+        let group = &self.channel.group;
+        let dead = dead_processes(&self.channel.process, self.has_other_worlds);
+        let lost = |rank: u32| {
+            let peer = group.peer(rank).filter(|peer| dead.contains(peer))?;
+            let what = "it died";
+            let error = api::Error::Peer { peer, what };
+            Some(self.channel.process.convert(error))
+        };
+        if !dead.is_empty() {
+            self.end_waiting(lost);
+        }
+    }
+
+    /// Ends the operations that are not matched and wait for a rank for which there is an error.
+    fn end_waiting(&self, fault: impl Fn(u32) -> Option<Error>) {
+        let mut state = self.lock();
+        let mut actions = Actions::new();
+        state.unanswered.retain(|_, (to, send)| {
+            let Some(error) = fault(*to) else { return true };
+            actions.extend(send.upgrade().map(|send| Action::EndSend(send, error)));
+            false
+        });
+        state.receives.retain(|(source, _), queue| {
+            let Some(error) = fault(*source) else {
+                return true;
+            };
+            queue.retain(|queued| {
+                if queued.was_started {
+                    let receive = queued.receive.upgrade();
+                    actions.extend(receive.map(|one| Action::EndReceive(one, error.clone())));
+                }
+                !queued.was_started
+            });
+            !queue.is_empty()
+        });
+        drop(state);
+        self.carry_out(actions);
+    }
+}
+
 impl Stepper for Matching {
+    fn polls_memory(&self) -> bool {
+        // What else ends here when a process dies may be nothing.
+        self.may_lose_peers()
+    }
+
     fn step(&self, _: &dyn Messaging) -> bool {
         while self.take_next() {}
+        if self.may_lose_peers() {
+            self.end_lost();
+        }
         let mut state = self.lock();
         let is_open = state.is_open() && !state.closed;
         // A step within a step leaves the end to the outer one.

@@ -118,6 +118,11 @@ impl PartitionedReceive {
         }
     }
 
+    /// No send will be matched.
+    pub(super) fn end(&self, error: Error) {
+        self.lock().pieces = Some(Err(error));
+    }
+
     /// The matched send was freed before its first start: the receive takes the next one. Returns
     /// the tag.
     pub(super) fn withdrawn(&self) -> i32 {

@@ -135,6 +135,11 @@ impl PartitionedSend {
         Ok(())
     }
 
+    /// No answer will come.
+    pub(super) fn end(&self, error: Error) {
+        self.lock().pieces = Some(Err(error));
+    }
+
     /// Takes the receiver's answer, and sends what is ready.
     pub(super) fn answered(&self, answer: &Answer) {
         let mut state = self.lock();
