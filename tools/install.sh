@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-libgomp
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-libgomp -p garonne-pthread
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/foreign lib/openmp lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
+    for place in bin include lib lib/foreign lib/openmp lib/threads lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -36,6 +36,8 @@ install_into() {
     for name in threads pthread_names; do place "crates/api/threads-c/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     # Apart: only programs that ask for it (garonne omp run) find it in place of GCC's own.
     crates/api/libgomp/link.sh "$built/libgaronne_gomp.a" "$prefix/lib/openmp/libgomp.so.1.new" && mv -f "$prefix/lib/openmp/libgomp.so.1.new" "$prefix/lib/openmp/libgomp.so.1"
+    # Apart, and loaded by garonne threads run alone.
+    crates/api/pthread/link.sh "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done

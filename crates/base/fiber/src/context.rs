@@ -6,8 +6,11 @@
 mod sys;
 
 pub use sys::on_worker_stack;
-pub(crate) use sys::{SwitchRequest, address_of_thread, bare_switches, current, with_current};
+pub(crate) use sys::{
+    SwitchRequest, address_of_thread, bare_switches, current, keeping_errno, with_current,
+};
 
+use crate::borrowed_stack::BorrowedStack;
 use crate::identity::Identity;
 use crate::keypoint::WaiterPlace;
 use crate::local::Locals;
@@ -24,6 +27,9 @@ use sys::Context;
 
 /// Stacks of all fibers of the process.
 pub(crate) static STACKS: StackPool = StackPool::new();
+
+/// Address of the guard of a stack that has another one's guard: no fault is there.
+const NO_GUARD: usize = usize::MAX - limits::GUARD_BYTES;
 
 /// Place of a fiber that may run anywhere: no area has this number.
 pub(crate) const ANYWHERE: usize = usize::MAX;
@@ -60,6 +66,36 @@ impl Fiber {
     /// Tells whether it is a thread of its own towards the C library.
     pub(crate) fn has_identity(&self) -> bool {
         self.identity.is_some()
+    }
+
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// A thread of the C library. Nobody has the right to run it: its kernel thread does.
+    pub(crate) fn of_thread(
+        scheduler: Arc<Scheduler>,
+        stack: BorrowedStack,
+        identity: Identity,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context: Context::on_borrowed(stack),
+            park: ParkState::new(),
+            signal: AtomicU32::new(0),
+            place: AtomicUsize::new(ANYWHERE),
+            pins: AtomicU32::new(0),
+            priority: Priority::Normal,
+            guest_number: AtomicU64::new(crate::guest::NO_GUEST),
+            scheduler,
+            locals: Mutex::new(Locals::default()),
+            ended: AtomicBool::new(false),
+            joiners: WaitQueue::new(),
+            waiter: WaiterPlace::default(),
+            identity: Some(identity),
+            name: Mutex::new(None),
+            guard: NO_GUARD,
+            core: AtomicUsize::new(ANYWHERE),
+        })
     }
 
     pub(crate) fn name(&self) -> Option<String> {
@@ -158,6 +194,18 @@ impl Runnable {
         }))
     }
 
+    /// The right to run a thread of the C library, which its kernel thread gives away.
+    pub(crate) fn of_thread(fiber: Arc<Fiber>) -> Self {
+        Self(fiber)
+    }
+
+    /// Gives the right to run a thread of the C library back to its kernel thread.
+    pub(crate) fn bind(self) {
+        if let Some(stack) = self.0.context.borrowed() {
+            stack.call_kernel_thread();
+        }
+    }
+
     pub(crate) fn fiber(&self) -> &Arc<Fiber> {
         &self.0
     }
@@ -174,6 +222,9 @@ impl Runnable {
         let request = match &self.0.identity {
             None => self.turn(),
             Some(identity) => {
+                if let Some(stack) = self.0.context.borrowed() {
+                    stack.await_leave();
+                }
                 let (worker, mut request) = (crate::runtime::worker(), None);
                 identity.act_as(&mut || {
                     crate::runtime::set_worker(worker);

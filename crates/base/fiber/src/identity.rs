@@ -22,6 +22,16 @@ impl Identity {
         sys::sleeping_thread().map(Self)
     }
 
+    /// What the calling thread is.
+    pub(crate) fn of_caller() -> Self {
+        Self(sys::thread_pointer())
+    }
+
+    /// Tells whether the caller is it.
+    pub(crate) fn is_caller(&self) -> bool {
+        sys::thread_pointer() == self.0
+    }
+
     /// Runs `body` with the identity's thread pointer.
     ///
     /// `body` must not be inlined: addresses of thread-local variables that were computed before

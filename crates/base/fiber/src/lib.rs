@@ -12,6 +12,8 @@
 #[cfg(not(loom))]
 mod barrier;
 #[cfg(not(loom))]
+mod borrowed_stack;
+#[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
 mod completion;
@@ -45,7 +47,11 @@ mod overflow;
 #[cfg_attr(loom, allow(dead_code))]
 mod park_state;
 #[cfg(not(loom))]
+mod parking_lot;
+#[cfg(not(loom))]
 mod place;
+#[cfg(not(loom))]
+mod posix_thread;
 #[cfg(not(loom))]
 mod run_queues;
 #[cfg(not(loom))]
@@ -88,9 +94,13 @@ pub use mutex::{Mutex, MutexGuard, RawMutex};
 #[cfg(not(loom))]
 pub use once::Once;
 #[cfg(not(loom))]
+pub use parking_lot::{ParkOutcome, Parker, ParkingLot};
+#[cfg(not(loom))]
 pub use place::Place;
 #[cfg(not(loom))]
-pub use runtime::{blocking, worker_cpus, workers};
+pub use posix_thread::PosixThread;
+#[cfg(not(loom))]
+pub use runtime::{blocking, now, start_workers, worker_cpus, workers};
 #[cfg(not(loom))]
 pub use semaphore::Semaphore;
 #[cfg(not(loom))]

@@ -63,3 +63,14 @@ pub const TICKS_OF_SPINNING: u32 = 5;
 
 /// Rounds in which values of keys may set further ones at a fiber's end, as POSIX has it.
 pub const DESTRUCTOR_ROUNDS: usize = 4;
+
+/// Bytes of the stack on which the kernel thread of an unbound thread sleeps: a signal of the C
+/// library's own puts the processor's registers there.
+pub const SLEEP_STACK: usize = 16 << 10;
+
+/// Buckets of a parking lot: with some hundred waiters two of them seldom share one.
+pub const PARKING_BUCKETS: usize = 1024;
+
+/// Wake-ups of signal handlers that wait until the interrupted part of a parking lot is left: more
+/// than handlers make in some hundred instructions.
+pub const DEFERRED_WAKES: usize = 32;

@@ -74,6 +74,11 @@ pub(crate) fn set_worker(worker: (usize, usize)) {
     let _ = WORKER.try_with(|own| own.set(worker));
 }
 
+/// The calling thread is no worker, nor run by one.
+pub(crate) fn forget_worker() {
+    set_worker((NO_SEAT, ANYWHERE));
+}
+
 /// Core of the worker that calls this.
 pub(crate) fn current_core(scheduler: &Scheduler) -> Option<usize> {
     let core = worker().1;
@@ -376,6 +381,17 @@ pub(crate) fn leave_seat() -> bool {
         runtime.take_away(seat);
     }
     true
+}
+
+/// Starts the workers, if they are not there yet. Their kernel threads block the signals that the
+/// caller blocks.
+pub fn start_workers() {
+    runtime();
+}
+
+/// Time on the clock of the caller's scheduler, in ns.
+pub fn now() -> u64 {
+    scheduler().now()
 }
 
 /// Number of workers: the CPUs that this process may use.

@@ -186,6 +186,10 @@ impl Scheduler {
     pub(crate) fn run(&self, worker: usize, ready: Runnable) -> Option<Runnable> {
         let core = self.cores[worker];
         match ready.run()? {
+            (ready, SwitchRequest::Bind) => {
+                ready.bind();
+                None
+            }
             (ready, SwitchRequest::Yield) if ready.guest_number().is_some() => {
                 self.queue(ready);
                 None

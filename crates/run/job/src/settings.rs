@@ -182,7 +182,7 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 19] = [
+pub const INTERNAL: [&str; 20] = [
     "GARONNE_AGENT",
     "GARONNE_BINDING_ORDER",
     "GARONNE_CC",
@@ -202,6 +202,7 @@ pub const INTERNAL: [&str; 19] = [
     "GARONNE_SLOTS",
     ENV_SPAWN,
     "GARONNE_STATE",
+    "GARONNE_THREADS_REPORT",
 ];
 
 /// What starts agents on other hosts. A job's launcher sets it for its ranks, which may start more.

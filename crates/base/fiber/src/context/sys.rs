@@ -1,6 +1,7 @@
 //! Switching between stacks, and which fiber a thread runs at the moment.
 
 use super::{Fiber, STACKS};
+use crate::borrowed_stack::BorrowedStack;
 use crate::stack::StackMemory;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, UnsafeCell};
@@ -15,6 +16,8 @@ pub(crate) enum SwitchRequest {
     Park,
     /// End the fiber here, in the middle of its start function.
     Exit,
+    /// Let the kernel thread of a thread of the C library run it.
+    Bind,
 }
 
 type FiberCoroutine = Coroutine<(), SwitchRequest, (), StackMemory>;
@@ -23,6 +26,8 @@ type FiberCoroutine = Coroutine<(), SwitchRequest, (), StackMemory>;
 pub(crate) struct Context {
     coroutine: UnsafeCell<Option<FiberCoroutine>>,
     yielder: Cell<*const Yielder<(), SwitchRequest>>,
+    /// The stack in place of a coroutine's, for a thread of the C library.
+    borrowed: Option<BorrowedStack>,
 }
 
 // SAFETY: `coroutine` is touched by whoever has the fiber's only `Runnable` (`super::Runnable`),
@@ -50,13 +55,32 @@ impl Context {
         Self {
             coroutine: UnsafeCell::new(Some(coroutine)),
             yielder: Cell::new(std::ptr::null()),
+            borrowed: None,
         }
+    }
+
+    /// The context of a thread of the C library.
+    pub(super) fn on_borrowed(stack: BorrowedStack) -> Self {
+        Self {
+            coroutine: UnsafeCell::new(None),
+            yielder: Cell::new(std::ptr::null()),
+            borrowed: Some(stack),
+        }
+    }
+
+    /// The stack of a thread of the C library.
+    #[inline]
+    pub(crate) fn borrowed(&self) -> Option<&BorrowedStack> {
+        self.borrowed.as_ref()
     }
 
     /// Runs the fiber until it leaves its stack; `None`: it has ended. Called through the fiber's
     /// `Runnable` only.
     #[inline]
     pub(super) fn resume(&self) -> Option<SwitchRequest> {
+        if let Some(stack) = &self.borrowed {
+            return Some(stack.resume());
+        }
         // SAFETY: the caller has the fiber's only `Runnable`, so nobody else is here.
         let coroutine = unsafe { &mut *self.coroutine.get() };
         match coroutine.as_mut()?.resume(()) {
@@ -67,7 +91,10 @@ impl Context {
 
     /// Leaves the stack. Called by the fiber's own code only.
     #[inline]
-    pub(super) fn suspend(&self, request: SwitchRequest) {
+    pub(crate) fn suspend(&self, request: SwitchRequest) {
+        if let Some(stack) = &self.borrowed {
+            return keeping_errno(|| stack.suspend(request));
+        }
         let yielder = self.yielder.get();
         assert!(!yielder.is_null(), "a fiber suspends itself while it runs");
         let error_number = exchange_errno(None);
@@ -147,6 +174,14 @@ fn exchange_errno(next: Option<libc::c_int>) -> libc::c_int {
         *errno = next;
     }
     before
+}
+
+/// Calls `body`, which leaves `errno` as it was.
+pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
+    let error_number = exchange_errno(None);
+    let result = body();
+    exchange_errno(Some(error_number));
+    result
 }
 
 /// Address of a word that the calling thread has for itself.

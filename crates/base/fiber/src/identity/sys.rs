@@ -31,7 +31,8 @@ pub(super) fn sleeping_thread() -> io::Result<usize> {
 }
 
 /// Returns the calling thread's pointer to its control block.
-fn thread_pointer() -> usize {
+#[inline(never)]
+pub(super) fn thread_pointer() -> usize {
     let pointer: usize;
     // SAFETY: the first word of the control block is its own address, by the ABI.
     #[cfg(target_arch = "x86_64")]

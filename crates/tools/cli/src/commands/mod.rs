@@ -21,6 +21,7 @@ mod rank_pair;
 pub mod remote_command;
 mod strategy;
 mod suggestions;
+mod threads;
 mod top;
 mod topology_svg;
 mod trace;
@@ -107,6 +108,9 @@ enum Command {
     /// Programs of gcc -fopenmp with their threads as fibers: garonne omp run -- ./app
     #[command(subcommand)]
     Omp(omp::OmpCommand),
+    /// Programs of POSIX threads with their threads as fibers: garonne threads run -- pigz file
+    #[command(subcommand)]
+    Threads(threads::ThreadsCommand),
     /// Why something is as it is: binding, settings, costs
     Why(why::WhyArgs),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -178,6 +182,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Strategy(args) => strategy::run(&args),
         Command::Bubbles(command) => bubbles::run(&command),
         Command::Omp(command) => omp::run(&command),
+        Command::Threads(command) => threads::run(&command),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Fortran(args) => fortran::run(&args),

@@ -1,0 +1,133 @@
+//! `garonne threads run -- PROGRAM`: a program of POSIX threads with its threads as fibers.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use garonne_loader::program::Program;
+
+use super::fail;
+
+/// The variable by which the loader takes libraries before all others.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Asks the library for a report at the program's end.
+const REPORT: &str = "GARONNE_THREADS_REPORT";
+
+const LIBRARY: &str = "lib/threads/libgaronne_pthread.so.1";
+
+#[derive(Debug, clap::Subcommand)]
+pub enum ThreadsCommand {
+    /// Run a program with its POSIX threads as fibers: garonne threads run -- pigz file
+    Run {
+        /// At its end say which threads ran as fibers, and which stayed the kernel's and why
+        #[arg(long)]
+        report: bool,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Print the path of the library, for LD_PRELOAD
+    Path,
+}
+
+pub fn run(command: &ThreadsCommand) -> i32 {
+    let library = match library() {
+        Ok(library) => library,
+        Err(text) => return fail(&text),
+    };
+    match command {
+        ThreadsCommand::Path => {
+            outln!("{}", library.display());
+            0
+        }
+        ThreadsCommand::Run { report, words } => start(&library, *report, words),
+    }
+}
+
+fn start(library: &Path, report: bool, words: &[OsString]) -> i32 {
+    let path = match find(&words[0]) {
+        Some(path) => path,
+        None => {
+            return fail(&format!(
+                "{} is not found",
+                PathBuf::from(&words[0]).display()
+            ));
+        }
+    };
+    if let Err(text) = check(&path) {
+        return fail(&text);
+    }
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(before) = std::env::var_os(PRELOAD).filter(|before| !before.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(&path);
+    command
+        .arg0(&words[0])
+        .args(&words[1..])
+        .env(PRELOAD, preload);
+    match report {
+        true => command.env(REPORT, "1"),
+        false => command.env_remove(REPORT),
+    };
+    let error = command.exec();
+    fail(&format!("{} cannot be run: {error}", path.display()))
+}
+
+/// Path of a program as the shell would find it.
+fn find(word: &OsString) -> Option<PathBuf> {
+    let path = PathBuf::from(word);
+    if path.components().count() > 1 {
+        return path.exists().then_some(path);
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(&path))
+        .find(|path| path.is_file())
+}
+
+/// Refuses programs into which the loader puts no library: their threads would stay the kernel's
+/// without a word.
+fn check(path: &Path) -> Result<(), String> {
+    let lookup = |name: &str| find(&OsString::from(name));
+    let program = Program::read(path, lookup).map_err(|error| error.to_string())?;
+    let name = program.path.display();
+    if program.is_static() {
+        return Err(format!(
+            "{name} is linked statically (as Go's programs are): no library can take its threads. \
+             Run it by itself"
+        ));
+    }
+    if program.is_secure {
+        return Err(format!(
+            "{name} runs with other rights than yours (set-user-ID), so the loader gives it no \
+             library. Run it by itself"
+        ));
+    }
+    let loader = program.file.interpreter.unwrap_or_default();
+    if loader.contains("musl") {
+        return Err(format!(
+            "{name} uses the C library musl, whose threads this library does not know. Run it by \
+             itself"
+        ));
+    }
+    if !program.file.architecture.is_64_bit {
+        return Err(format!(
+            "{name} is a 32-bit program, and the library is not. Run it by itself"
+        ));
+    }
+    Ok(())
+}
+
+/// The library beside the installed command.
+fn library() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
+    let prefix = exe.parent().and_then(|bin| bin.parent());
+    let library = prefix.map(|prefix| prefix.join(LIBRARY));
+    library
+        .filter(|library| library.exists())
+        .ok_or_else(|| format!("{LIBRARY} is not installed beside this command"))
+}
