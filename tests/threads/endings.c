@@ -38,6 +38,7 @@ static void unlock(void *argument) {
 static void (*volatile leave)(void *) = pthread_exit;
 
 static void deep(int depth) {
+    if (depth < 0) return;
     pthread_cleanup_push(count, (void *)1);
     if (depth == 0) leave((void *)77);
     deep(depth - 1);

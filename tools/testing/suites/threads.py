@@ -4,16 +4,32 @@ Results are compared with those of the kernel's threads. The long form runs each
 """
 
 import hashlib
+import os
+import pathlib
+import resource
 import shutil
+import signal
+import socket
 import subprocess
+import time
 
 from ..runner import Case, Failure, Skip, check
 
 SOURCES = "tests/threads"
 SAID = "all is well"
-# Each program of tests/threads: what it is given, and the exit code.
-OWN = {"primitives": ([], 0), "endings": ([], 0)}
+# Cases with programs of tests/threads: the program and its words.
+OWN = {
+    "primitives": ["primitives"],
+    "endings": ["endings"],
+    "a main thread that ends first": ["hostile", "last"],
+    "children of threads": ["hostile", "children"],
+    "a thousand threads": ["hostile", "many", "1000"],
+}
+# Least results of a program where the system gives little.
+LITTLE = {"addresses": (resource.RLIMIT_AS, 60 << 20), "threads": (resource.RLIMIT_NPROC, 40)}
 RUNS = 100
+PYTHON = "/usr/bin/python3"
+DISTRIBUTION_JAVA = pathlib.Path("/usr/lib/jvm")
 
 
 def suite(context):
@@ -23,10 +39,25 @@ def suite(context):
     data = place / "data"
     if not data.exists():
         data.write_bytes(input_bytes((40 if context.soak else 4) << 20))
-    for name in OWN:
-        yield Case(f"threads/{name}", lambda name=name: own_program(context, place, name))
+    for source in ("primitives", "endings", "hostile"):
+        build = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/{source}.c", "-o", place / source, "-lpthread"]
+        check(context.execute(f"threads build {source}", build, timeout=60))
+    for name, words in OWN.items():
+        yield Case(f"threads/{name}", lambda name=name, words=words: own_program(context, place, name, words))
+    if context.soak:
+        many = ["hostile", "many", "10000"]
+        yield Case("threads/ten thousand threads", lambda: own_program(context, place, "ten thousand threads", many))
+    for name in LITTLE:
+        yield Case(f"threads/few {name}", lambda name=name: few(context, place, name))
+    yield Case("threads/overflow", lambda: overflow(context, place))
+    yield Case("threads/refused", lambda: refused(context, place))
     yield Case("threads/pigz", lambda: same_output(context, ["pigz", "-p", "4", "-c", data]))
     yield Case("threads/xz", lambda: same_output(context, ["xz", "-1", "-T4", "--block-size=1MiB", "-c", data]))
+    yield Case("threads/python", lambda: same_output(context, [PYTHON, f"{SOURCES}/pool.py"]))
+    for test in ("threads", "mutex"):
+        yield Case(f"threads/sysbench {test}", lambda test=test: sysbench(context, test))
+    yield Case("threads/java", lambda: java(context, place))
+    yield Case("threads/redis", lambda: redis(context, place))
 
 
 def input_bytes(count):
@@ -63,12 +94,112 @@ def require_fibers(report):
         raise Failure(f"no thread ran as a fiber:\n{report[-1000:]}")
 
 
-def own_program(context, place, name):
-    arguments, code = OWN[name]
-    program = place / name
-    check(context.execute(f"threads build {name}", ["cc", "-O1", "-Wall", "-Wextra", f"{SOURCES}/{name}.c", "-o", program, "-lpthread"], timeout=60))
+def own_program(context, place, name, words):
     for _ in range(runs(context)):
-        result = context.execute(f"threads {name}", under(context, [program, *arguments]), timeout=300)
-        if result.code != code or SAID not in result.output:
+        command = [place / words[0], *words[1:]]
+        result = context.execute(f"threads {name}", under(context, command), timeout=300)
+        if result.code != 0 or SAID not in result.output:
             raise Failure(f"it ended with {result.code} (log: {result.log})\n{result.output[-1000:]}")
+        if words[-1] != "last":
+            require_fibers(result.output)
+
+
+def few(context, place, name):
+    """Where the system starts no more threads, a program is told so and goes on."""
+    kind, most = LITTLE[name]
+
+    def limit():
+        if kind == resource.RLIMIT_NPROC and os.geteuid() == 0:
+            # Root has no such limit. The group's other processes count as well, so the user is one of no other.
+            os.setgid(65534)
+            os.setuid(54321)
+        resource.setrlimit(kind, (most, most))
+
+    program = place / "hostile"
+    if kind == resource.RLIMIT_NPROC and os.geteuid() == 0 and not readable_by_all(program):
+        raise Skip("another user may not run programs of this folder")
+    library = context.prefix / "lib/threads/libgaronne_pthread.so.1"
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    found = subprocess.run([program, "many", "100000"], capture_output=True, text=True, timeout=300, check=False, env=environment, preexec_fn=limit)
+    if found.returncode != 0 or SAID not in found.stdout:
+        raise Failure(f"it ended with {found.returncode}: {found.stdout[-500:]} {found.stderr[-500:]}")
+
+
+def readable_by_all(path):
+    return all(folder.stat().st_mode & 0o001 for folder in [path, *path.resolve().parents])
+
+
+def overflow(context, place):
+    """A stack that overflows ends the process by the signal, as with the kernel's threads."""
+    words = [str(word) for word in under(context, [place / "hostile", "overflow"])]
+    found = subprocess.run(words, capture_output=True, timeout=120, check=False)
+    if found.returncode != -signal.SIGSEGV:
+        raise Failure(f"it ended with {found.returncode}: {found.stderr[-500:]}")
+
+
+def refused(context, place):
+    """A static program is refused by name: no library can take its threads."""
+    program = place / "static"
+    built = context.execute("threads build static", ["cc", "-static", f"{SOURCES}/hostile.c", "-o", program, "-lpthread"], timeout=60)
+    if built.code != 0:
+        raise Skip("the C library has no static form here")
+    result = context.execute("threads static", under(context, [program, "last"]), timeout=60)
+    if result.code != 1 or "linked statically" not in result.output:
+        raise Failure(f"it ended with {result.code}: {result.output[-500:]}")
+
+
+def sysbench(context, test):
+    if not shutil.which("sysbench"):
+        raise Skip("sysbench is not installed")
+    sizes = {"threads": ["--thread-locks=2", "--thread-yields=100"], "mutex": ["--mutex-num=16", "--mutex-locks=500", "--mutex-loops=100"]}[test]
+    # Each thread of the second has one event.
+    count, limit = {"threads": (200, ["--events=200"]), "mutex": (8, [])}[test]
+    command = ["sysbench", test, "--threads=8", "--time=60", *limit, *sizes, "run"]
+    for _ in range(runs(context)):
+        result = context.execute(f"threads sysbench {test}", under(context, command), timeout=300)
+        check(result)
+        events = [line.split()[-1] for line in result.output.splitlines() if "total number of events" in line]
+        if events != [str(count)]:
+            raise Failure(f"{events} events (log: {result.log})")
         require_fibers(result.output)
+
+
+def java(context, place):
+    """A pool of 200 threads with locks, monitors, sleeps and collections of garbage, on the distribution's virtual machine."""
+    machines = sorted(path for path in map(str, DISTRIBUTION_JAVA.glob("java-*-openjdk-*/bin/java")))
+    if not machines or not shutil.which("javac"):
+        raise Skip("the distribution's OpenJDK is not installed")
+    compiler = machines[0].replace("bin/java", "bin/javac")
+    check(context.execute("threads javac", [compiler, "-d", place, f"{SOURCES}/Pool.java"], timeout=300))
+    same_output(context, [machines[0], "-Xmx128m", "-cp", place, "Pool"])
+
+
+def redis(context, place):
+    for name in ("redis-server", "redis-benchmark", "redis-cli"):
+        if not shutil.which(name):
+            raise Skip(f"{name} is not installed")
+    for _ in range(runs(context)):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        options = ["--port", port, "--bind", "127.0.0.1", "--io-threads", "3", "--io-threads-do-reads", "yes", "--save", "", "--dir", place]
+        words = [str(word) for word in under(context, ["redis-server", *options])]
+        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ask = ["redis-cli", "-p", port]
+        try:
+            while subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode != 0 and server.poll() is None:
+                time.sleep(0.05)
+            work = ["redis-benchmark", "-p", port, "-c", "20", "-n", "2000", "-t", "incr,lpush", "-q"]
+            check(context.execute("threads redis", work, timeout=300))
+            found = [subprocess.run([*ask, *words], capture_output=True, text=True, check=False).stdout.strip()
+                     for words in (["get", "counter:__rand_int__"], ["llen", "mylist"])]
+        finally:
+            subprocess.run([*ask, "shutdown", "nosave"], capture_output=True, check=False)
+            try:
+                said = server.communicate(timeout=60)[0]
+            except subprocess.TimeoutExpired:
+                server.kill()
+                raise Failure("the server did not end")
+        if found != ["2000", "2000"] or server.returncode != 0:
+            raise Failure(f"it counted {found} and ended with {server.returncode}\n{said[-1000:]}")
+        require_fibers(said)

@@ -3,7 +3,7 @@
 //! Each has the name `__wrap_NAME`: the linker sends this library's own calls of `NAME` there too,
 //! so that the runtime below never meets the entry points.
 
-use libc::{c_char, c_int, c_long, c_uint, c_void, nfds_t, off_t, pthread_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_uint, c_void, nfds_t, pthread_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Start function of a thread.
@@ -126,5 +126,24 @@ real! {
     fn sched_setaffinity(process: c_int, size: size_t, cpus: *const c_void) -> c_int;
     fn pthread_setschedparam(thread: pthread_t, policy: c_int, parameters: *const c_void) -> c_int;
     fn sched_setscheduler(process: c_int, policy: c_int, parameters: *const c_void) -> c_int;
-    fn pread(file: c_int, bytes: *mut c_void, count: size_t, at: off_t) -> ssize_t;
+    fn sched_getaffinity(process: c_int, size: size_t, cpus: *mut c_void) -> c_int;
+    fn sched_getscheduler(process: c_int) -> c_int;
+    fn sched_getparam(process: c_int, parameters: *mut c_void) -> c_int;
+    fn getrusage(whose: c_int, usage: *mut c_void) -> c_int;
+    fn getpriority(which: c_int, whose: c_uint) -> c_int;
+    fn setpriority(which: c_int, whose: c_uint, priority: c_int) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(file: c_int, kind: c_int) -> c_int;
+    fn setfsuid(user: c_uint) -> c_int;
+    fn setfsgid(group: c_uint) -> c_int;
+    fn posix_spawn(process: *mut c_int, path: *const c_char, actions: *const c_void, attr: *const c_void, words: *const c_void, environment: *const c_void) -> c_int;
+    fn posix_spawnp(process: *mut c_int, path: *const c_char, actions: *const c_void, attr: *const c_void, words: *const c_void, environment: *const c_void) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
+    fn pclose(stream: *mut c_void) -> c_int;
+    fn execve(path: *const c_char, words: *const c_void, environment: *const c_void) -> c_int;
+    fn execv(path: *const c_char, words: *const c_void) -> c_int;
+    fn execvp(path: *const c_char, words: *const c_void) -> c_int;
+    fn execvpe(path: *const c_char, words: *const c_void, environment: *const c_void) -> c_int;
+    fn pthread_exit(result: *mut c_void);
 }

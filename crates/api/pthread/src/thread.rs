@@ -2,18 +2,28 @@
 
 use crate::real::{self, Start};
 use crate::record::{self, Bound, ThreadRecord};
-use garonne_fiber::PosixThread;
+use garonne_fiber::{PosixThread, SleepStack};
 use libc::{c_int, c_void, pthread_t, timespec};
 use std::sync::Once;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a new thread needs to know.
 struct ThreadStart {
     start: Start,
     argument: *mut c_void,
+    sleep_stack: SleepStack,
     /// Signals that the thread blocks.
     mask: u64,
 }
+
+/// Bytes that are there before a thread starts, for what the runtime itself may need.
+const MEMORY_AHEAD: usize = 512 << 10;
+
+/// Bytes that are there for each thread that has not begun: its record and places in queues.
+const MEMORY_PER_THREAD: usize = 4 << 10;
+
+/// Threads that have not begun.
+static UNBEGUN: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals that the processor raises where the fault is: whoever runs the code takes them.
 const RAISED_BY_CODE: [c_int; 7] = [
@@ -100,19 +110,29 @@ pub unsafe extern "C-unwind" fn garonne_pthread_create(
         // SAFETY: the program's own arguments.
         return unsafe { real::pthread_create(thread, attr, start, argument) };
     }
+    let unbegun = UNBEGUN.fetch_add(1, Ordering::Relaxed) + 1;
+    let has_memory = crate::allocator::reserve(MEMORY_AHEAD + unbegun * MEMORY_PER_THREAD);
+    let Some(sleep_stack) = has_memory.then(SleepStack::new).flatten() else {
+        UNBEGUN.fetch_sub(1, Ordering::Relaxed);
+        return libc::EAGAIN;
+    };
     start_workers();
     let mask = record::own().and_then(ThreadRecord::signal_mask);
     let own = Box::new(ThreadStart {
         start,
         argument,
+        sleep_stack,
         mask: mask.unwrap_or_else(|| exchange_mask(None)),
     });
     let own = Box::into_raw(own);
+    ALIVE.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the new thread takes the box.
     let result = unsafe { real::pthread_create(thread, attr, run, own.cast()) };
     if result != 0 {
         // SAFETY: nobody took it.
         drop(unsafe { Box::from_raw(own) });
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+        UNBEGUN.fetch_sub(1, Ordering::Relaxed);
     }
     result
 }
@@ -121,12 +141,41 @@ pub unsafe extern "C-unwind" fn garonne_pthread_create(
 struct Life(Box<ThreadRecord>);
 
 impl Life {
-    fn new() -> Self {
-        let record = Box::new(ThreadRecord::new(PosixThread::of_caller().ok()));
+    fn new(sleep_stack: SleepStack) -> Self {
+        // Without a worker nobody would run it.
+        let posix =
+            (garonne_fiber::worker_threads() > 0).then(|| PosixThread::of_caller(sleep_stack));
+        let posix = posix.and_then(Result::ok);
+        let record = Box::new(ThreadRecord::new(posix));
         record::set_own(&raw const *record);
         record::register(&record);
         Self(record)
     }
+}
+
+/// Threads of the program that have not ended, with the main thread: when none is left the process
+/// ends, although the runtime's own threads never do.
+static ALIVE: AtomicUsize = AtomicUsize::new(1);
+
+/// A thread has ended. The last one ends the process, as the C library would.
+fn thread_ended() {
+    if ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 && !record::is_off() {
+        // SAFETY: has no precondition.
+        unsafe { libc::exit(0) };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn garonne_pthread_exit(result: *mut c_void) {
+    // SAFETY: has no precondition.
+    let is_main = unsafe { libc::getpid() == real::gettid() };
+    if let Some(own) = record::unbound() {
+        own.bind();
+    } else if is_main && !record::is_off() {
+        thread_ended();
+    }
+    // SAFETY: the program's own argument. It unwinds the caller's stack.
+    unsafe { real::pthread_exit(result) };
 }
 
 impl Drop for Life {
@@ -136,6 +185,7 @@ impl Drop for Life {
         self.0.end();
         record::unregister();
         record::set_own(std::ptr::null());
+        thread_ended();
     }
 }
 
@@ -145,17 +195,19 @@ unsafe extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
     let ThreadStart {
         start,
         argument,
+        sleep_stack,
         mask,
     } = *start;
     exchange_mask(Some(mask));
     let life = without_cancellation(|| {
-        let life = Life::new();
+        let life = Life::new(sleep_stack);
         let count = if life.0.unbind() {
             &record::UNBOUND_THREADS
         } else {
             &record::BOUND_THREADS
         };
         count.fetch_add(1, Ordering::Relaxed);
+        UNBEGUN.fetch_sub(1, Ordering::Relaxed);
         life
     });
     // SAFETY: the program's own function and argument.

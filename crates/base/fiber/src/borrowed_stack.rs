@@ -43,19 +43,33 @@ pub(crate) struct BorrowedStack {
     home: AtomicU32,
     /// Signals that the thread blocks.
     mask: AtomicU64,
-    sleep_stack: Box<[u8]>,
+    sleep_stack: SleepStack,
+}
+
+/// Where a kernel thread sleeps while workers run its stack.
+#[derive(Debug)]
+pub struct SleepStack(Box<[u8]>);
+
+impl SleepStack {
+    /// A stack of [`SLEEP_STACK`] bytes. `None`: there is no memory.
+    pub fn new() -> Option<Self> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(SLEEP_STACK).ok()?;
+        bytes.resize(SLEEP_STACK, 0);
+        Some(Self(bytes.into()))
+    }
 }
 
 impl BorrowedStack {
     /// The stack of the calling thread.
-    pub(crate) fn of_caller() -> Self {
+    pub(crate) fn of_caller(sleep_stack: SleepStack) -> Self {
         Self {
             thread: AtomicUsize::new(0),
             worker: AtomicUsize::new(0),
             request: AtomicUsize::new(0),
             home: AtomicU32::new(HOME),
             mask: AtomicU64::new(0),
-            sleep_stack: vec![0; SLEEP_STACK].into(),
+            sleep_stack,
         }
     }
 

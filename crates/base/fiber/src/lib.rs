@@ -76,6 +76,8 @@ mod wait_queue;
 #[cfg(not(loom))]
 pub use barrier::Barrier;
 #[cfg(not(loom))]
+pub use borrowed_stack::SleepStack;
+#[cfg(not(loom))]
 pub use completion::Completion;
 #[cfg(not(loom))]
 pub use condvar::Condvar;
@@ -100,7 +102,7 @@ pub use place::Place;
 #[cfg(not(loom))]
 pub use posix_thread::PosixThread;
 #[cfg(not(loom))]
-pub use runtime::{blocking, now, start_workers, worker_cpus, workers};
+pub use runtime::{blocking, now, start_workers, worker_cpus, worker_threads, workers};
 #[cfg(not(loom))]
 pub use semaphore::Semaphore;
 #[cfg(not(loom))]

@@ -29,7 +29,7 @@ pub enum ParkOutcome {
     Invalid,
     /// Somebody ended it.
     Woken,
-    /// Its time is over.
+    /// The time for the wait is over.
     TimedOut,
     /// [`Parker::interrupt`] was called.
     Interrupted,

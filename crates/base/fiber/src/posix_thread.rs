@@ -1,7 +1,7 @@
 //! Threads of the C library that run as fibers, on their own stacks and with their own control
 //! blocks.
 
-use crate::borrowed_stack::BorrowedStack;
+use crate::borrowed_stack::{BorrowedStack, SleepStack};
 use crate::context::{self, Fiber, Runnable, SwitchRequest};
 use crate::{Identity, SpawnError, runtime};
 use std::sync::Arc;
@@ -19,15 +19,13 @@ impl PosixThread {
     ///
     /// # Errors
     /// The process may use no CPU.
-    pub fn of_caller() -> Result<Self, SpawnError> {
+    pub fn of_caller(sleep_stack: SleepStack) -> Result<Self, SpawnError> {
         let scheduler = runtime::scheduler();
         runtime::ready(&scheduler)?;
+        let stack = BorrowedStack::of_caller(sleep_stack);
         scheduler.fiber_started();
-        Ok(Self(Fiber::of_thread(
-            scheduler,
-            BorrowedStack::of_caller(),
-            Identity::of_caller(),
-        )))
+        let identity = Identity::of_caller();
+        Ok(Self(Fiber::of_thread(scheduler, stack, identity)))
     }
 
     /// Tells whether the thread that this is calls.

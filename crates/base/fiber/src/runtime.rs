@@ -389,6 +389,11 @@ pub fn start_workers() {
     runtime();
 }
 
+/// Number of kernel threads that work, or wait for a seat: 0 where the system started none.
+pub fn worker_threads() -> usize {
+    lock(&runtime().spares).threads as usize
+}
+
 /// Time on the clock of the caller's scheduler, in ns.
 pub fn now() -> u64 {
     scheduler().now()

@@ -171,7 +171,7 @@ impl BorrowedStack {
     /// Leaves the borrowed stack to whoever runs it next. Returns when it is run. Called on the
     /// borrowed stack by its kernel thread.
     pub(super) fn leave_kernel_thread(&self) {
-        let top = (self.sleep_stack.as_ptr() as usize + self.sleep_stack.len()) & !15;
+        let top = self.sleep_stack.0.as_ptr_range().end as usize & !15;
         // Called as a function would be: the return address is missing.
         let top = top - if cfg!(target_arch = "x86_64") { 8 } else { 0 };
         debug_assert_ne!(self.home.load(Ordering::Relaxed), AWAY);
