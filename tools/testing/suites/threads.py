@@ -178,6 +178,7 @@ def redis(context, place):
     for name in ("redis-server", "redis-benchmark", "redis-cli"):
         if not shutil.which(name):
             raise Skip(f"{name} is not installed")
+    count = "2000" if context.soak else "300"
     for _ in range(runs(context)):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -189,7 +190,7 @@ def redis(context, place):
         try:
             while subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode != 0 and server.poll() is None:
                 time.sleep(0.05)
-            work = ["redis-benchmark", "-p", port, "-c", "20", "-n", "2000", "-t", "incr,lpush", "-q"]
+            work = ["redis-benchmark", "-p", port, "-c", "10", "-n", count, "-t", "incr,lpush", "-q"]
             check(context.execute("threads redis", work, timeout=300))
             found = [subprocess.run([*ask, *words], capture_output=True, text=True, check=False).stdout.strip()
                      for words in (["get", "counter:__rand_int__"], ["llen", "mylist"])]
@@ -200,6 +201,6 @@ def redis(context, place):
             except subprocess.TimeoutExpired:
                 server.kill()
                 raise Failure("the server did not end")
-        if found != ["2000", "2000"] or server.returncode != 0:
+        if found != [count, count] or server.returncode != 0:
             raise Failure(f"it counted {found} and ended with {server.returncode}\n{said[-1000:]}")
         require_fibers(said)

@@ -89,7 +89,8 @@ pub unsafe extern "C-unwind" fn garonne_pthread_spin_lock(lock: *mut c_int) -> c
         tries += 1;
         if tries.is_multiple_of(SPINS) {
             // The holder may be a fiber that waits for this worker.
-            garonne_fiber::yield_now();
+            // SAFETY: has no precondition.
+            unsafe { crate::sleep::garonne_sched_yield() };
         }
         std::hint::spin_loop();
     }

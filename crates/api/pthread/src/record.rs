@@ -106,6 +106,13 @@ impl ThreadRecord {
         self.posix.as_ref().is_some_and(PosixThread::bind)
     }
 
+    /// Others run first, where workers run the thread.
+    pub(crate) fn yield_now(&self) {
+        if let Some(posix) = &self.posix {
+            posix.yield_now();
+        }
+    }
+
     /// The thread goes on as the kernel's, for ever, since it does what only that can do.
     pub(crate) fn stay_bound(&self) {
         if self.posix.is_some() && !self.addressee.stays_bound.swap(true, Ordering::Relaxed) {
@@ -202,11 +209,7 @@ pub(crate) struct Bound(Option<&'static ThreadRecord>);
 
 impl Bound {
     pub(crate) fn new() -> Self {
-        let record = unbound();
-        if let Some(record) = record {
-            record.bind();
-        }
-        Self(record)
+        Self(unbound().filter(|record| record.bind()))
     }
 }
 

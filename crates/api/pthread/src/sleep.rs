@@ -107,8 +107,8 @@ pub unsafe extern "C-unwind" fn garonne_sleep(seconds: c_uint) -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn garonne_sched_yield() -> c_int {
     match record::unbound() {
-        Some(_) => {
-            garonne_fiber::yield_now();
+        Some(own) => {
+            own.yield_now();
             0
         }
         // SAFETY: has no precondition.

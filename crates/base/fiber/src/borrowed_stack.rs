@@ -60,6 +60,12 @@ impl SleepStack {
     }
 }
 
+/// Tells whether the calling worker runs a signal handler. What a handler left on the kernel thread
+/// does not go with a fiber, so nobody suspends one there.
+pub(crate) fn is_in_handler() -> bool {
+    sys::is_in_handler()
+}
+
 impl BorrowedStack {
     /// The stack of the calling thread.
     pub(crate) fn of_caller(sleep_stack: SleepStack) -> Self {

@@ -72,6 +72,8 @@ mod stack;
 mod timers;
 #[cfg(not(loom))]
 mod wait_queue;
+#[cfg_attr(loom, allow(dead_code))]
+mod waiting_count;
 
 #[cfg(not(loom))]
 pub use barrier::Barrier;

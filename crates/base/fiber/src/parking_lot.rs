@@ -8,10 +8,11 @@ use crate::context::{self, Fiber};
 use crate::limits::{DEFERRED_WAKES, PARKING_BUCKETS};
 use crate::posix_thread::PosixThread;
 use crate::wait_queue::WaitHandle;
+use crate::waiting_count::WaitingCount;
 use garonne_sync::futex;
 use garonne_sync::mutex::lock;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,6 +87,11 @@ impl Parker {
     pub fn bind(&self) {
         self.binds.store(true, Ordering::SeqCst);
         self.unpark();
+    }
+
+    /// Tells whether its last wait is, or was, one of the kernel's thread.
+    pub fn is_bound_wait(&self) -> bool {
+        !self.is_fiber.load(Ordering::Relaxed)
     }
 
     /// Tells whether [`Parker::interrupt`] was called.
@@ -241,14 +247,14 @@ impl ParkedList {
 #[derive(Debug)]
 struct Bucket {
     /// Waiters, and those that are about to look whether they must wait.
-    waiting: AtomicUsize,
+    waiting: WaitingCount,
     parked: Mutex<ParkedList>,
 }
 
 impl Bucket {
     const fn new() -> Self {
         Self {
-            waiting: AtomicUsize::new(0),
+            waiting: WaitingCount::new(),
             parked: Mutex::new(ParkedList {
                 first: None,
                 last: None,
@@ -287,18 +293,16 @@ impl ParkingLot {
         enter: impl FnOnce(),
     ) -> ParkOutcome {
         let bucket = self.bucket(address);
-        // SYNC(parking-lot): before the look at the memory; pairs with the fence in `is_empty`.
-        bucket.waiting.fetch_add(1, Ordering::SeqCst);
+        let is_fiber = parker.fiber.is_some() && context::with_current(|fiber| fiber.is_some());
+        let is_fiber = is_fiber && !crate::borrowed_stack::is_in_handler();
+        bucket.waiting.enter();
         let waits = self.critical(|| {
             let mut parked = lock(&bucket.parked);
             if !must_wait() {
-                bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+                bucket.waiting.leave(1);
                 return false;
             }
-            let is_fiber = context::with_current(|fiber| fiber.is_some());
-            parker
-                .is_fiber
-                .store(is_fiber && parker.fiber.is_some(), Ordering::Relaxed);
+            parker.is_fiber.store(is_fiber, Ordering::Relaxed);
             parker.address.store(address, Ordering::Relaxed);
             parker.tag.store(tag, Ordering::Relaxed);
             parker.signal.store(WAITING, Ordering::SeqCst);
@@ -316,26 +320,18 @@ impl ParkingLot {
         let take = || lock(&bucket.parked).take(|other| Arc::ptr_eq(other, parker));
         let withdrawn = self.critical(take);
         if withdrawn.is_some() {
-            bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+            bucket.waiting.leave(1);
             return outcome;
         }
         // Whoever took the waiter out wakes it, if it has not yet.
         context::keeping_errno(|| parker.wait(None, false))
     }
 
-    /// Tells whether nobody waits at an address, without a lock.
-    #[inline]
-    fn is_empty(&self, bucket: &Bucket) -> bool {
-        // SYNC(parking-lot): after the change of the memory, before the look for waiters.
-        fence(Ordering::SeqCst);
-        bucket.waiting.load(Ordering::Relaxed) == 0
-    }
-
     /// Ends the wait at an address that began first. `false`: nobody waits there.
     #[inline]
     pub fn unpark_one(&self, address: usize) -> bool {
         let bucket = self.bucket(address);
-        if self.is_empty(bucket) {
+        if bucket.waiting.is_zero() {
             return false;
         }
         if is_critical() {
@@ -346,7 +342,7 @@ impl ParkingLot {
         self.critical(|| {
             let first = lock(&bucket.parked).take(is_meant);
             if let Some(first) = &first {
-                bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+                bucket.waiting.leave(1);
                 first.wake();
             }
             first.is_some()
@@ -375,7 +371,7 @@ impl ParkingLot {
     /// Ends all waits at an address, if it is given only those with a tag. Returns how many.
     pub fn unpark_all(&self, address: usize, tag: Option<u32>) -> usize {
         let bucket = self.bucket(address);
-        if self.is_empty(bucket) {
+        if bucket.waiting.is_zero() {
             return 0;
         }
         let is_meant = |parker: &Arc<Parker>| {
@@ -399,7 +395,7 @@ impl ParkingLot {
             chain = std::mem::replace(&mut *lock(&parker.next), turned.take());
             turned = Some(parker);
         }
-        bucket.waiting.fetch_sub(count, Ordering::Relaxed);
+        bucket.waiting.leave(count as u32);
         drop(parked);
         while let Some(parker) = turned {
             turned = lock(&parker.next).take();
@@ -415,7 +411,7 @@ impl ParkingLot {
             parker.address.load(Ordering::Relaxed) == address
                 && parker.tag.load(Ordering::Relaxed) == tag
         };
-        !self.is_empty(bucket) && self.critical(|| lock(&bucket.parked).has(is_meant))
+        !bucket.waiting.is_zero() && self.critical(|| lock(&bucket.parked).has(is_meant))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads of the C library that run as fibers, on their own stacks and with their own control
 //! blocks.
 
-use crate::borrowed_stack::{BorrowedStack, SleepStack};
+use crate::borrowed_stack::{self, BorrowedStack, SleepStack};
 use crate::context::{self, Fiber, Runnable, SwitchRequest};
 use crate::{Identity, SpawnError, runtime};
 use std::sync::Arc;
@@ -62,7 +62,15 @@ impl PosixThread {
         true
     }
 
-    /// The calling thread, which this is, goes on as its kernel thread. `false`: it does already.
+    /// Lets other fibers run, where the calling thread is unbound.
+    pub fn yield_now(&self) {
+        if self.is_unbound() && !borrowed_stack::is_in_handler() {
+            self.0.yield_now();
+        }
+    }
+
+    /// The calling thread, which this is, goes on as its kernel thread. `false`: it does already, or
+    /// it runs a signal handler, which stays where it is.
     pub fn bind(&self) -> bool {
         bind(&self.0)
     }
@@ -87,7 +95,7 @@ pub(crate) fn bind(thread: &Fiber) -> bool {
     let Some(stack) = thread
         .context
         .borrowed()
-        .filter(|_| is_run_by_worker(thread))
+        .filter(|_| is_run_by_worker(thread) && !borrowed_stack::is_in_handler())
     else {
         return false;
     };

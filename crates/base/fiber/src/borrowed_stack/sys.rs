@@ -167,6 +167,32 @@ pub(super) fn set_signal_mask(mask: u64) -> u64 {
     before
 }
 
+/// Signals that the processor raises: a worker blocks one while a handler of it runs, only then.
+const RAISED_BY_CODE: [libc::c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+];
+
+/// Tells whether the calling worker runs a signal handler.
+pub(super) fn is_in_handler() -> bool {
+    let mut mask = 0u64;
+    // SAFETY: the word has the kernel's size of a set, which is passed too.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_BLOCK,
+            std::ptr::null::<u64>(),
+            &raw mut mask,
+            size_of::<u64>(),
+        );
+    }
+    let is_blocked = |signal: &libc::c_int| mask & 1 << (signal - 1) != 0;
+    RAISED_BY_CODE.iter().any(is_blocked)
+}
+
 impl BorrowedStack {
     /// Leaves the borrowed stack to whoever runs it next. Returns when it is run. Called on the
     /// borrowed stack by its kernel thread.
