@@ -102,6 +102,21 @@ static void missing(int rank)
     code = MPI_Comm_connect("no port", MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_PORT);
+    /* Ports at which nobody accepts: of a process that does other things, and of one that is gone. */
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "timeout", "1");
+    if (is_root)
+        MPI_Open_port(MPI_INFO_NULL, port);
+    for (int is_open = 1; is_open >= 0; is_open--) {
+        code = MPI_Comm_connect(port, is_open ? info : MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+        MPI_Error_class(code, &class);
+        CHECK(class == MPI_ERR_PORT);
+        if (is_open && is_root)
+            MPI_Close_port(port);
+    }
+    MPI_Info_free(&info);
 }
 
 /* Fewer processes than asked for are enough, and the codes of the others say that they are not there. */
@@ -167,7 +182,9 @@ static void meet(const char *mode, int rank)
     MPI_Barrier(inter);
     if (is(mode, "accept-killed") && rank == 0)
         raise(SIGKILL);
-    if (is(mode, "connect-killed")) {
+    if (is(mode, "accept-left")) {
+        MPI_Comm_free(&inter);
+    } else if (is(mode, "connect-killed") || is(mode, "connect-left")) {
         MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
         MPI_Error_class(MPI_Recv(&word, 1, MPI_INT, 0, 9, inter, MPI_STATUS_IGNORE), &class);
         CHECK(class == MPI_ERR_PROC_ABORTED);

@@ -12,7 +12,8 @@ from . import mpich_abi, openmpi_abi
 DONE = "the first world is done"
 # What the accepting and the connecting job do, and the exit codes of both; None: any failure.
 MEETINGS = [("both end well", "accept", "connect", 0, 0), ("one is killed, and the other returns the error", "accept-killed", "connect-killed", 137, 0),
-            ("one is killed, and the other ends", "accept-killed", "connect-fatal", 137, None), ("one is killed after both have disconnected", "accept-gone", "connect-gone", 137, 0)]
+            ("one is killed, and the other ends", "accept-killed", "connect-fatal", 137, None), ("one is killed after both have disconnected", "accept-gone", "connect-gone", 137, 0),
+            ("one has left, and the other returns the error", "accept-left", "connect-left", 0, 0)]
 
 # Where the first job runs, on which of three hosts the started processes are to run, with how many each, and the mode.
 PLACES = {"all elsewhere": ([0, 0], {1: 2, 2: 2}, "placed"), "all on one": ([0, 0], {1: 4}, "placed"), "here and there": ([0, 0], {0: 2, 2: 2}, "placed"),

@@ -565,7 +565,9 @@ impl Core {
             self.transfers.writes.remove(index);
             self.end_operation(index, Some(why.clone()));
         }
-        self.break_collectives_of(peer, &why);
+        if self.peers[peer_index as usize].was_lost() {
+            self.break_collectives_of(peer, &why);
+        }
         // Who looks for a message of its hears that none will come.
         self.completion_events.any_message_kept();
         self.completion_events.count_one();

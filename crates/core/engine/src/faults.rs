@@ -216,7 +216,7 @@ impl<R: Transport> Engine<R> {
         far.retain(|peer| core.peers.is_of_other_world(*peer));
         let lost = core.peers.states().iter().find(|state| {
             // Living ones are the rule.
-            state.gone && members.contains(state.peer)
+            state.was_lost() && members.contains(state.peer)
         });
         let lost = lost.map(|state| (state.peer, state.failure()));
         let first = contexts.start;
@@ -278,9 +278,11 @@ impl<R: Transport> Engine<R> {
         self.core.peers.faults.revoked.contains(&first)
     }
 
-    /// Returns the processes to which nothing passes any more.
+    /// Returns the processes to which nothing passes any more, but for those that left in good
+    /// order.
     pub fn lost_peers(&self) -> Vec<Peer> {
-        let lost = self.core.peers.states().iter().filter(|state| state.gone);
+        let states = self.core.peers.states().iter();
+        let lost = states.filter(|state| state.was_lost());
         lost.map(|state| state.peer).collect()
     }
 

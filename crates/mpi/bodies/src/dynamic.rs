@@ -18,6 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 pub(crate) fn open_port(_: CallId, info: MPI_Info, name: StrOut) -> Result<()> {
     info_or_null(info)?;
@@ -52,7 +53,7 @@ fn port_at(root: c_int, on: &Comm, name: StrIn) -> Result<String> {
 
 /// Meets another group at a port, by [`Comm::accept`] or [`Comm::connect`].
 fn meet(
-    meeting: fn(&Comm, &str, i32, CallOrigin) -> garonne_mpi::error::Result<Comm>,
+    meeting: impl FnOnce(&Comm, &str, i32, CallOrigin) -> garonne_mpi::error::Result<Comm>,
     call: CallId,
     name: StrIn,
     (root, on): (c_int, MPI_Comm),
@@ -78,12 +79,16 @@ pub(crate) fn comm_accept(
 pub(crate) fn comm_connect(
     call: CallId,
     name: StrIn,
-    _info: MPI_Info,
+    info: MPI_Info,
     root: c_int,
     on: MPI_Comm,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    meet(Comm::connect, call, name, (root, on), out)
+    let limit = info_or_null(info)?.lookup("timeout");
+    let limit = limit.and_then(|seconds| seconds.trim().parse().ok());
+    let limit = limit.map(Duration::from_secs);
+    let connect = |on: &Comm, port: &str, root, origin| on.connect((port, limit), root, origin);
+    meet(connect, call, name, (root, on), out)
 }
 
 /// First bytes of what each side of `MPI_Comm_join` sends.
@@ -130,7 +135,7 @@ pub(crate) fn comm_join(call: CallId, fd: c_int, out: Ptr<MPI_Comm>) -> Result<(
             let text = format!("the other side of socket {fd} could not open a port");
             return Err(CallError::new(Class::Other, text));
         }
-        alone.connect(&name, 0, call.origin())?
+        alone.connect((&name, None), 0, call.origin())?
     };
     out.set(publish_comm(Some(joined))?)
 }
@@ -157,7 +162,7 @@ impl JoinedSocket {
         loop {
             match step(&mut self.0) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 outcome => return outcome,
             }

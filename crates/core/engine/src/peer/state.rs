@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Error text for a lost peer whose end gave no other reason.
 pub(crate) const GONE: &str = "it died or cut the connection";
+/// Cause of a loss, where a process of another world has left in good order.
+pub(crate) const DISCONNECTED: &str = "it has disconnected";
 
 /// Snapshot of the words of a peer state that say how much was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +164,13 @@ pub(crate) struct PeerState {
 }
 
 impl PeerState {
+    /// Returns whether the peer is gone, and not in good order: who leaves so has done its part in
+    /// the collectives of others.
+    pub(crate) fn was_lost(&self) -> bool {
+        let has_left = matches!(self.cause.as_deref(), Some(Error::Peer { what, .. }) if *what == DISCONNECTED);
+        self.gone && !has_left
+    }
+
     /// Returns the error for operations with a peer that is gone.
     #[cold]
     pub(crate) fn failure(&self) -> Error {

@@ -13,7 +13,7 @@ use crate::matching::unexpected::MessageInfo;
 use crate::observe::events::EventKind;
 use crate::peer::reorder::{Reorder, ReservedFor};
 use crate::peer::sequences::{Sequence, stream_key, widen};
-use crate::peer::state::GONE;
+use crate::peer::state::{DISCONNECTED, GONE};
 use crate::protocol::wire::{
     ControlPayload, Cts, EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_TAKEN, Fin, Rtr, RtrFin, Rts,
 };
@@ -114,6 +114,10 @@ impl PollSink for Core {
         let ended = self.one_sided.origin.peer_left(peer, &self.requests);
         self.has_work |= !ended.is_empty();
         self.end_accesses(ended);
+        if self.peers.is_of_other_world(peer) {
+            // Nobody else says that it is waited for in vain.
+            self.on_peer_lost(peer, DISCONNECTED);
+        }
     }
 
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {

@@ -20,7 +20,7 @@ use garonne_progress::world_connector::{
 };
 use garonne_sync::mutex::lock;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Turns of a wait for another root before the waiting process sleeps between them.
 const EAGER_TURNS: u32 = 200;
@@ -179,6 +179,8 @@ pub struct RootMeeting<'a> {
     pub port: &'a str,
     /// Job that is to connect, if this root started it.
     pub job: Option<Box<dyn SpawnedJob>>,
+    /// Longest wait for the other root.
+    pub limit: Option<Duration>,
 }
 
 impl Comm {
@@ -195,14 +197,27 @@ impl Comm {
     /// `MPI_Comm_accept`. `port` counts at `root` only.
     pub fn accept(&self, port: &str, root: i32, origin: CallOrigin) -> Result<Comm> {
         let root = self.root_of_meeting(root)?;
-        let meeting = (root == self.rank()).then_some(RootMeeting { port, job: None });
+        let meeting = (root == self.rank()).then_some(RootMeeting {
+            port,
+            job: None,
+            limit: None,
+        });
         self.meet_world((root, Ok(meeting)), true, &mut Vec::new(), origin)
     }
 
-    /// `MPI_Comm_connect`. `port` counts at `root` only.
-    pub fn connect(&self, port: &str, root: i32, origin: CallOrigin) -> Result<Comm> {
+    /// `MPI_Comm_connect`. `port` and `limit`, the longest wait, count at `root` only.
+    pub fn connect(
+        &self,
+        (port, limit): (&str, Option<Duration>),
+        root: i32,
+        origin: CallOrigin,
+    ) -> Result<Comm> {
         let root = self.root_of_meeting(root)?;
-        let meeting = (root == self.rank()).then_some(RootMeeting { port, job: None });
+        let meeting = (root == self.rank()).then_some(RootMeeting {
+            port,
+            job: None,
+            limit,
+        });
         self.meet_world((root, Ok(meeting)), false, &mut Vec::new(), origin)
     }
 
@@ -229,6 +244,7 @@ impl Comm {
             Some(RootMeeting {
                 port: &opened,
                 job: Some(job),
+                limit: None,
             })
         });
         let made = self.meet_world((root, meeting), true, counts, origin);
@@ -376,10 +392,19 @@ impl Comm {
             cards: cards.to_vec(),
         };
         let host = &self.0.process.host;
+        let (began, limit) = (Instant::now(), meeting.limit);
         let mut turns = 0;
         let mut wait = || {
             if host.progress() {
                 return Ok(());
+            }
+            if let Some(limit) = limit.filter(|limit| began.elapsed() >= *limit) {
+                let text = format!(
+                    "no process accepted at the port {:?} within {} s, as its info key timeout asks",
+                    meeting.port,
+                    limit.as_secs()
+                );
+                return Err(ConnectError::new(ConnectFault::Port, text));
             }
             turns += 1;
             match turns {
@@ -478,7 +503,7 @@ impl Process {
         let (Some(port), Some(world)) = (port, self.world()) else {
             return Ok(());
         };
-        let parent = world.connect(&port, 0, origin)?;
+        let parent = world.connect((&port, None), 0, origin)?;
         parent.set_name("MPI_COMM_PARENT");
         *lock(&self.bridges.parent) = Some(parent);
         Ok(())
