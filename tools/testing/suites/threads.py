@@ -21,6 +21,7 @@ SAID = "all is well"
 OWN = {
     "primitives": ["primitives"],
     "endings": ["endings"],
+    "what the kernel's thread does": ["of_kernel"],
     "a main thread that ends first": ["hostile", "last"],
     "children of threads": ["hostile", "children"],
     "a thousand threads": ["hostile", "many", "1000"],
@@ -39,7 +40,7 @@ def suite(context):
     data = place / "data"
     if not data.exists():
         data.write_bytes(input_bytes((40 if context.soak else 4) << 20))
-    for source in ("primitives", "endings", "hostile"):
+    for source in ("primitives", "endings", "hostile", "of_kernel"):
         build = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/{source}.c", "-o", place / source, "-lpthread"]
         check(context.execute(f"threads build {source}", build, timeout=60))
     for name, words in OWN.items():

@@ -3,7 +3,6 @@
 use crate::real;
 use crate::record::{self, Bound};
 use libc::{c_char, c_int, c_long, c_uint, c_void, pthread_t, size_t, timespec};
-use std::sync::atomic::Ordering;
 
 macro_rules! bound {
     ($(fn $name:ident = $entry:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
@@ -82,7 +81,7 @@ fn keep_bound(thread: pthread_t) {
             own.stay_bound();
         }
     } else if let Some(addressee) = record::addressee(thread) {
-        addressee.stays_bound.store(true, Ordering::Relaxed);
+        addressee.keep_bound();
         addressee.parker.bind();
     }
 }

@@ -23,7 +23,16 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Addressee {
     pub(crate) parker: Arc<Parker>,
     /// The thread is to stay the kernel's from its next call on.
-    pub(crate) stays_bound: AtomicBool,
+    stays_bound: AtomicBool,
+}
+
+impl Addressee {
+    /// The thread is to stay the kernel's.
+    pub(crate) fn keep_bound(&self) {
+        if !self.stays_bound.swap(true, Ordering::Relaxed) {
+            STAYED_BOUND.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A thread, as it sees itself.
@@ -115,8 +124,8 @@ impl ThreadRecord {
 
     /// The thread goes on as the kernel's, for ever, since it does what only that can do.
     pub(crate) fn stay_bound(&self) {
-        if self.posix.is_some() && !self.addressee.stays_bound.swap(true, Ordering::Relaxed) {
-            STAYED_BOUND.fetch_add(1, Ordering::Relaxed);
+        if self.posix.is_some() {
+            self.addressee.keep_bound();
         }
         self.bind();
     }

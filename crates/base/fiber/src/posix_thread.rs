@@ -69,8 +69,8 @@ impl PosixThread {
         }
     }
 
-    /// The calling thread, which this is, goes on as its kernel thread. `false`: it does already, or
-    /// it runs a signal handler, which stays where it is.
+    /// The calling thread, which this is, goes on as its kernel thread. `false`: it does already,
+    /// or it runs a signal handler, which stays where it is.
     pub fn bind(&self) -> bool {
         bind(&self.0)
     }

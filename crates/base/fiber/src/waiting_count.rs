@@ -28,7 +28,7 @@ impl WaitingCount {
         fence(Ordering::SeqCst);
     }
 
-    /// So many waits have ended.
+    /// Removes waits that have ended.
     pub(crate) fn leave(&self, count: u32) {
         self.0.fetch_sub(count, Ordering::Relaxed);
     }
