@@ -189,7 +189,11 @@ def redis(context, place):
         server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         ask = ["redis-cli", "-p", port]
         try:
+            limit = time.monotonic() + 120
             while subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode != 0 and server.poll() is None:
+                if time.monotonic() > limit:
+                    server.kill()
+                    raise Failure(f"the server does not answer\n{server.communicate()[0][-1000:]}")
                 time.sleep(0.05)
             work = ["redis-benchmark", "-p", port, "-c", "10", "-n", count, "-t", "incr,lpush", "-q"]
             check(context.execute("threads redis", work, timeout=300))
