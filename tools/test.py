@@ -18,11 +18,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Skip, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "files", "mpich-abi", "openmpi-abi", "trace", "bench", "hotpath", "scaling", "profiling-interface", "processes", "faults", "process-hygiene", "cmake", "fortran", "mumps", "other-languages", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "hdf5", "mpich-tests", "mpich-hosts", "romio", "mpi4py", "binaries", "mistakes", "hosts", "half-open", "agent-tree", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "monitoring", "web-pages", "untrusted-processes", "rails", "mapping", "openmp", "strategies", "bubble-modules", "fibers", "threads", "transport-modules", "joining", "launchers", "fuzz"]
+SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "files", "mpich-abi", "openmpi-abi", "trace", "bench", "hotpath", "scaling", "profiling-interface", "processes", "faults", "process-hygiene", "cmake", "fortran", "mumps", "other-languages", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "hdf5", "mpich-tests", "mpich-hosts", "romio", "mpi4py", "binaries", "mistakes", "hosts", "half-open", "agent-tree", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "monitoring", "web-pages", "machine-map", "untrusted-processes", "rails", "mapping", "openmp", "strategies", "bubble-modules", "fibers", "threads", "transport-modules", "joining", "launchers", "fuzz"]
 # Their jobs mostly wait for time limits of networks: the cases of all of them go side by side.
 WAITING = ["hosts", "half-open", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "untrusted-processes", "rails", "strategies", "joining", "launchers"]
 # Names that suites had before.
-ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "odd-networks": "unusual-networks"}
+ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "machine-map", "odd-networks": "unusual-networks"}
 
 
 # How much of a reason stands in the closing list; all of it stands where the case ran.

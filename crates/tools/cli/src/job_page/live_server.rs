@@ -16,8 +16,10 @@ use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 
 use super::http::{self, HttpRequest, HttpResponse};
-use super::{data, html};
+use super::{add_machines, data, html};
 use crate::commands::job_lookup;
+use crate::commands::map;
+use crate::commands::map::machine::MachineMap;
 use crate::diagnosis::Diagnosis;
 use crate::recording::remote_recording::RemoteRecordings;
 use crate::recording::{Recording, RecordingOutputs};
@@ -28,6 +30,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOKED: Duration = Duration::from_secs(5);
 /// Number of times that ranks are asked to go on recording.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks at the machines: all hosts are asked.
+const MACHINES_EVERY: Duration = Duration::from_secs(5);
 /// While nobody looks.
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -85,15 +89,24 @@ pub fn serve(client: &QueryClient, port: u16) -> Result<i32, String> {
             std::thread::sleep(IDLE);
         }
     });
+    let mut machines: Option<(Instant, Vec<MachineMap>)> = None;
     while let Ok(client) = job_lookup::named(launcher) {
         if is_looked_at(&shared) {
+            let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < MACHINES_EVERY;
+            if !machines.as_ref().is_some_and(is_fresh) {
+                let hosts = map::of_job(&client).unwrap_or_default();
+                machines = Some((Instant::now(), hosts));
+            }
             let found = Diagnosis::of(&client).with_places(&client);
             let (traffic, since) = {
                 let shown = lock(&shared);
                 (shown.traffic.clone(), shown.since)
             };
             let seconds = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-            let told = data(&client, &found, &traffic, seconds);
+            let mut told = data(&client, &found, &traffic, seconds);
+            if let Some((_, hosts)) = machines.as_ref().filter(|(_, hosts)| !hosts.is_empty()) {
+                add_machines(&mut told, hosts, &traffic);
+            }
             lock(&shared).data = told;
             std::thread::sleep(EVERY);
         } else {

@@ -18,6 +18,9 @@ use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 
 use crate::commands::job_lookup::{own_host, word};
+use crate::commands::map;
+use crate::commands::map::drawing::{self, Drawing, TrafficLink};
+use crate::commands::map::machine::MachineMap;
 use crate::diagnosis::deadlock::WaitState;
 use crate::diagnosis::rank_waits::{RankView, wait_states_if_polls_block};
 use crate::diagnosis::{Diagnosis, report_text};
@@ -74,13 +77,56 @@ pub fn of_now(client: &QueryClient, time: Duration) -> String {
         Err(_) => TrafficMatrix::default(),
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let data = data(
+    let mut data = data(
         client,
         &Diagnosis::of(client).with_places(client),
         &traffic,
         seconds,
     );
+    match map::of_job(client) {
+        Ok(hosts) => add_machines(&mut data, &hosts, &traffic),
+        Err(why) => data["map_missing"] = json!(why),
+    }
     html(&format!("Job {}", client.job_name), &data, false)
+}
+
+/// The page of a machine without a job.
+pub fn of_machine(map: &MachineMap) -> String {
+    let mut data = json!({ "at_s": now_s() });
+    add_machines(
+        &mut data,
+        std::slice::from_ref(map),
+        &TrafficMatrix::default(),
+    );
+    html("Machine", &data, false)
+}
+
+/// Adds the machines of the hosts to the data of a page, with the ranks and messages on them.
+pub fn add_machines(data: &mut Value, hosts: &[MachineMap], traffic: &TrafficMatrix) {
+    let drawing = drawn(data["name"].as_str(), hosts, traffic);
+    let distances = hosts.iter().flat_map(|host| {
+        let name = host.host.as_deref();
+        let told = host.distances.iter();
+        told.map(move |matrix| json!({ "host": name, "matrix": matrix }))
+    });
+    data["distances"] = distances.collect();
+    data["map"] = json!(drawing);
+}
+
+fn drawn(job: Option<&str>, hosts: &[MachineMap], traffic: &TrafficMatrix) -> Drawing {
+    let mut drawing = match hosts {
+        [host] => drawing::of_machine(host),
+        _ => drawing::of_hosts(&format!("job {}", job.unwrap_or_default()), hosts),
+    };
+    let busiest = traffic.busiest();
+    let links = busiest.iter().map(|((from, to), sum)| TrafficLink {
+        from: *from,
+        to: *to,
+        messages: sum.messages,
+        bytes: sum.bytes,
+    });
+    drawing.connect(&links.collect::<Vec<_>>());
+    drawing
 }
 
 /// Returns the data that the page shows of a job.
