@@ -137,6 +137,9 @@ def stuck_job(stuck, hosts, ranks):
         for pair in moving["traffic"]:
             expect(pair["to"] == (pair["from"] + 1) % ranks, "a message that nobody sent", str(pair))
             expect(pair["bytes"] == pair["messages"] * (pair["from"] + 1) * 1000, "bytes of messages", str(pair))
+        expect(sorted(chip["rank"] for chip in moving["map"]["chips"]) == list(range(ranks)), "ranks on the machines", str(moving["map"]["chips"]))
+        expect({(link["from"], link["to"]) for link in moving["map"]["links"]} == {(pair["from"], pair["to"]) for pair in moving["traffic"]}, "messages on the machines", str(moving["map"]["links"]))
+        expect([host for host in (f"host {name}" for name in names) if all(host not in box["lines"] for box in moving["map"]["boxes"])] == [], "hosts of the machines", str(moving["map"])[:2000])
         sending = stuck.seen()
         (stuck.directory / "stop").touch()
         data = stuck.written(hosts, is_stuck)
@@ -213,7 +216,7 @@ def live(stuck):
                     expect(time.monotonic() < until, "the page does not follow its job", str(latest))
                     time.sleep(0.2)
 
-            follows(lambda data: data.get("pairs") == 4)
+            follows(lambda data: data.get("pairs") == 4 and len(data.get("map", {}).get("chips", ())) == 4)
             (stuck.directory / "stop").touch()
             follows(lambda data: "ranks" in data and is_stuck(data))
             for wrong in (f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/data", f"http://127.0.0.1:{port}/{'0' * 32}/data", address[:-2] + "/data"):
