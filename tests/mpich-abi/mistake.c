@@ -2,6 +2,10 @@
 #include <mpi.h>
 #include <stdlib.h>
 
+/* Extensions of MPICH and of Open MPI that the libraries do not have; the error comes before an argument is looked at. */
+int MPIX_Grequest_start(void *query, void *release, void *cancel, void *poll, void *wait, void *state, MPI_Request *request) __attribute__((weak));
+int OMPI_Affinity_str(int form, char *bound, char *current, char *exists) __attribute__((weak));
+
 static void comm_handler(MPI_Comm *comm, int *code, ...)
 {
     int class;
@@ -26,6 +30,9 @@ int main(int argc, char **argv)
         break;
     case 5:
         MPI_Barrier((MPI_Comm)0x101); /* handle */
+        break;
+    case 6:
+        MPIX_Grequest_start ? MPIX_Grequest_start(0, 0, 0, 0, 0, 0, 0) : OMPI_Affinity_str(0, 0, 0, 0); /* extension */
         break;
     case 4:
         MPI_Comm_create_errhandler(comm_handler, &handler);

@@ -14,7 +14,8 @@ fn main() {
 }
 
 fn generate() -> Result<(), String> {
-    let functions = garonne_abi_gen::functions()?;
+    let mut functions = garonne_abi_gen::functions()?;
+    functions.extend(garonne_abi_gen::refused_functions()?);
     let constants = garonne_abi_gen::constants()?;
     let out = env::var("OUT_DIR").map_err(|e| e.to_string())?;
     let write = |name: &str, text: String| {

@@ -11,7 +11,7 @@ from ..runner import Case, Failure, check
 from .c import LIMIT_S
 
 # What the error of each mistake must say, with the line that has the mark in tests/mpich-abi/mistake.c.
-MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier"),
+MISTAKES = {1: ("rank", "MPI_Send"), 2: ("tag", "MPI_Recv"), 3: ("communicator", "MPI_Barrier"), 6: ("extension", "MPIX_Grequest_start is not implemented"),
             5: ("handle", "0x101 is no communicator: it is a handle of the MPI 5 standard ABI")}
 
 # The header of this MPICH says the same as the tables.

@@ -26,6 +26,9 @@ pub struct OwnFunctions {
     pub unprofiled: Vec<Function>,
     /// Functions that other libraries call, and no program: they are in no header. Written by hand.
     pub internal: Vec<String>,
+    /// Extensions of the family that Garonne does not have: their wrappers raise an error that
+    /// names them.
+    pub refused: Vec<String>,
 }
 
 /// A function that has the wrapper of another one. If it is one of the standard, it has no wrapper
@@ -84,10 +87,27 @@ impl OwnFunctions {
                 "for other libraries" => parsed
                     .internal
                     .extend(line.split_whitespace().map(String::from)),
+                "refused" => parsed
+                    .refused
+                    .extend(line.split_whitespace().map(String::from)),
                 _ => return Err(wrong("no section or no such section")),
             }
         }
         Ok(parsed)
+    }
+
+    /// The refused functions, as functions without a body. Their arguments are not looked at.
+    pub fn refused(&self) -> impl Iterator<Item = Function> {
+        self.refused.iter().map(|name| Function {
+            name: name.clone(),
+            result: "int".into(),
+            params: Vec::new(),
+            variadic: false,
+            chapter: "refused".into(),
+            module: "refused".into(),
+            implemented: false,
+            prototype: format!("int {name}()"),
+        })
     }
 }
 
@@ -195,6 +215,19 @@ pub fn library(
         is_profiled: false,
     });
     library.entries.extend(internal);
+    for name in &own.refused {
+        writeln!(
+            library.code,
+            "\n/// Raises an error that names the function.\npub extern \"C-unwind\" fn wrap_{name}(site: CallSite) -> c_int {{\n    own_error(native::wrap_{name}(site))\n}}"
+        )
+        .unwrap();
+        library.entries.push(EntryPoint {
+            name: name.clone(),
+            wrapper: format!("wrap_{name}"),
+            // Functions of tools, and Open MPI's own, have one name.
+            is_profiled: name.starts_with("MPI"),
+        });
+    }
     Ok(library)
 }
 

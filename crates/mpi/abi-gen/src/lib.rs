@@ -98,6 +98,27 @@ pub fn mpich_library() -> Result<Library, String> {
         .map_err(|e| format!("abi/mpich_functions.txt: {e}"))
 }
 
+/// Returns the extensions of MPICH and Open MPI that programs may call and Garonne does not have,
+/// as functions without a body, each once.
+///
+/// # Errors
+/// The file's name, with the line that does not parse.
+pub fn refused_functions() -> Result<Vec<Function>, String> {
+    let mut refused: Vec<Function> = Vec::new();
+    for (name, text) in [
+        ("mpich_functions.txt", MPICH_FUNCTIONS),
+        ("openmpi_functions.txt", OPENMPI_FUNCTIONS),
+    ] {
+        let own = OwnFunctions::parse(text).map_err(|e| format!("abi/{name}: {e}"))?;
+        for function in own.refused() {
+            if refused.iter().all(|other| other.name != function.name) {
+                refused.push(function);
+            }
+        }
+    }
+    Ok(refused)
+}
+
 /// Text of `abi/openmpi.txt`.
 const OPENMPI: &str = include_str!("../abi/openmpi.txt");
 /// Text of `abi/openmpi_functions.txt`.

@@ -165,8 +165,14 @@ fn statements(
     writeln!(out, "    site.note();").unwrap();
     writeln!(out, "    last_call::record(CallId({number}), site);").unwrap();
     if !f.implemented {
-        let after = if then { " after," } else { "" };
-        writeln!(out, "    let _ = ({},{after});", names.join(", ")).unwrap();
+        let unused = names.iter().map(String::as_str);
+        let unused = unused.chain(then.then_some("after"));
+        writeln!(
+            out,
+            "    let _ = ({});",
+            unused.map(|name| format!("{name},")).collect::<String>()
+        )
+        .unwrap();
         writeln!(
             out,
             "    raise_unimplemented(CallId({number}), {})\n}}",

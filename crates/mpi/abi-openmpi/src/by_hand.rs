@@ -316,6 +316,11 @@ pub extern "C-unwind" fn wrap_MPIX_Query_cuda_support(_: CallSite) -> c_int {
     0
 }
 
+/// `MPIX_Query_rocm_support`. Returns 0: the library refuses buffers in the memory of a GPU.
+pub extern "C-unwind" fn wrap_MPIX_Query_rocm_support(_: CallSite) -> c_int {
+    0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

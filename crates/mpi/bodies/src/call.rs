@@ -199,7 +199,7 @@ const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 /// Returns the message for a function that is not implemented.
 fn unimplemented_text(call: CallId) -> String {
     format!(
-        "{} is not implemented yet; docs/user/conformance.md lists what is (an install has it in share/doc/garonne)",
+        "{} is not implemented; docs/user/conformance.md says what is, and docs/user/binaries.md which extensions of other MPIs are not (an install has them in share/doc/garonne)",
         call.name()
     )
 }

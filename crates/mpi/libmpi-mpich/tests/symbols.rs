@@ -158,10 +158,6 @@ fn a_core_that_does_not_fit_is_refused_by_the_name_of_the_table() {
     );
 }
 
-/// Functions that MPICH has beyond the standard, which its libraries refer to and bind when they
-/// are called.
-const BEYOND_THE_STANDARD: &str = "MPIX_";
-
 #[test]
 fn the_fortran_and_cxx_libraries_of_the_distribution_find_what_they_need() {
     let found = exported();
@@ -173,13 +169,9 @@ fn the_fortran_and_cxx_libraries_of_the_distribution_find_what_they_need() {
             _ if line.starts_with('#') => {}
             _ => {
                 for name in line.split_whitespace() {
-                    if !name.starts_with(BEYOND_THE_STANDARD) {
-                        assert!(
-                            found.contains_key(&format!("{prefix}{name}")),
-                            "{prefix}{name}"
-                        );
-                        count += 1;
-                    }
+                    let name = format!("{prefix}{name}");
+                    assert!(found.contains_key(&name), "{name}");
+                    count += 1;
                 }
             }
         }

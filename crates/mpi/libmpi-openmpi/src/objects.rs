@@ -59,6 +59,12 @@ pub static MPI_F_STATUS_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_m
 /// `MPI_F_STATUSES_IGNORE`, which Open MPI's Fortran library sets.
 #[unsafe(no_mangle)]
 pub static MPI_F_STATUSES_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+/// `MPI_F08_STATUS_IGNORE`, which Open MPI 5 has.
+#[unsafe(no_mangle)]
+pub static MPI_F08_STATUS_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+/// `MPI_F08_STATUSES_IGNORE`, which Open MPI 5 has.
+#[unsafe(no_mangle)]
+pub static MPI_F08_STATUSES_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Defines variables that Open MPI's C++ library reads or writes.
 macro_rules! internals {

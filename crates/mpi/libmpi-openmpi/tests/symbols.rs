@@ -9,9 +9,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Variables that the library defines beside the objects of handles, and their sizes.
-const VARIABLES: [(&str, u64); 10] = [
+const VARIABLES: [(&str, u64); 12] = [
     ("MPI_F_STATUS_IGNORE", 8),
     ("MPI_F_STATUSES_IGNORE", 8),
+    ("MPI_F08_STATUS_IGNORE", 8),
+    ("MPI_F08_STATUSES_IGNORE", 8),
     ("ompi_mpi_errors_throw_exceptions", 1024),
     ("ompi_errcodes_intern", 120),
     ("ompi_errcode_intern_lastused", 4),
