@@ -229,11 +229,13 @@ impl FaultDetector for AgentDetector {
         self.0.survives()
     }
 
+    fn has_deaths(&self) -> bool {
+        self.0.deaths() != 0
+    }
+
     fn dead(&self) -> Vec<Peer> {
-        match self.0.deaths() {
-            0 => Vec::new(),
-            _ => self.0.dead(),
-        }
+        // Not by the number of deaths: a rank's end is to be seen before it is counted.
+        self.0.dead()
     }
 
     fn contribute(&self, given: process::AgreementInput) -> std::result::Result<(), String> {

@@ -129,7 +129,10 @@ pub struct Decision {
 pub trait FaultDetector: Send + Sync {
     /// Returns whether the job survives the deaths of its processes.
     fn survives(&self) -> bool;
-    /// Returns the processes that have died.
+    /// Returns whether a process has died, which may be told a little after the death itself.
+    fn has_deaths(&self) -> bool;
+    /// Returns the processes that have died: all of whom operations have said so. Looks at each
+    /// process of the world.
     fn dead(&self) -> Vec<api::Peer>;
     /// Brings what this process gives to an agreement.
     ///

@@ -217,7 +217,10 @@ impl Comm {
     /// Returns the members that are dead now: of the own world as its agent says, of other worlds
     /// those that are not reached any more.
     fn dead_members(&self) -> Vec<Peer> {
-        let mut dead = dead_processes(&self.0.process, self.has_other_worlds());
+        let process = &self.0.process;
+        let detector = process.config.faults.as_ref();
+        let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());
+        dead.extend(lost_of_other_worlds(process, self.has_other_worlds()));
         let members = self.0.fault_members();
         dead.retain(|peer| members.contains(*peer));
         dead
@@ -480,16 +483,25 @@ type ContextProposal = (
 const NONE_LEFT: u32 = u32::MAX;
 
 /// Returns the processes that are dead now: of the own world as its agent says, of other worlds, if
-/// asked for, those that are not reached any more.
+/// asked for, those that are not reached any more. For those who ask again and again: a death may
+/// be missing for a moment.
 pub(crate) fn dead_processes(process: &Process, of_other_worlds: bool) -> Vec<Peer> {
     let detector = process.config.faults.as_ref();
+    let detector = detector.filter(|detector| detector.has_deaths());
     let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());
-    if of_other_worlds {
-        let world = process.host.world_size();
-        let lost = process.host.lost_peers().into_iter();
-        dead.extend(lost.filter(|peer| *peer >= world));
-    }
+    dead.extend(lost_of_other_worlds(process, of_other_worlds));
     dead
+}
+
+/// Returns the processes of other worlds, if there are any, that are not reached any more.
+fn lost_of_other_worlds(process: &Process, are_there: bool) -> Vec<Peer> {
+    let world = process.host.world_size();
+    let mut lost = match are_there {
+        true => process.host.lost_peers(),
+        false => Vec::new(),
+    };
+    lost.retain(|peer| *peer >= world);
+    lost
 }
 
 /// Names the ranks of processes.
