@@ -22,7 +22,7 @@ SUITES = ["rust", "sim", "command-line", "rust-interface", "c", "files", "mpich-
 # Their jobs mostly wait for time limits of networks: the cases of all of them go side by side.
 WAITING = ["hosts", "half-open", "eight-hosts", "unusual-networks", "ssh", "who", "hang-reports", "untrusted-processes", "rails", "strategies", "joining", "launchers"]
 # Names that suites had before.
-ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "machine-map", "odd-networks": "unusual-networks"}
+ALIASES = {"door": "command-line", "guest": "process-hygiene", "strangers": "untrusted-processes", "seen": "monitoring", "verdicts": "hang-reports", "levels": "agent-tree", "growth": "scaling", "override": "profiling-interface", "pages": "web-pages", "odd-networks": "unusual-networks"}
 
 
 # How much of a reason stands in the closing list; all of it stands where the case ran.
