@@ -106,6 +106,11 @@ fn size(text: &str) -> Option<usize> {
     (bytes > 0).then_some(bytes)
 }
 
+/// Reads the size of a stack. More than a thread can have is refused, and not cut.
+fn stack(text: &str) -> Option<usize> {
+    size(text).filter(|bytes| *bytes <= garonne_fiber::limits::STACK_MAX)
+}
+
 fn allocator(text: &str) -> Option<usize> {
     const NAMES: [&str; 8] = [
         "omp_default_mem_alloc",
@@ -159,7 +164,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Globals {
         1
     });
     let stack =
-        get(variable, "OMP_STACKSIZE", size).or_else(|| get(variable, "GOMP_STACKSIZE", size));
+        get(variable, "OMP_STACKSIZE", stack).or_else(|| get(variable, "GOMP_STACKSIZE", stack));
     let wait_active = get(variable, "OMP_WAIT_POLICY", |text| {
         match text.to_ascii_lowercase().as_str() {
             "active" => Some(true),
@@ -275,5 +280,6 @@ mod tests {
             (size("1"), size("3b"), size("x")),
             (Some(1024), Some(3), None)
         );
+        assert_eq!((stack("4G"), stack("100G")), (Some(4 << 30), None));
     }
 }

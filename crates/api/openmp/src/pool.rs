@@ -93,7 +93,7 @@ impl Dock {
         let builder = Builder::new()
             .name("OpenMP thread")
             .identity(identity)
-            .stack_size(globals().stack.min(garonne_fiber::limits::STACK_MAX));
+            .stack_size(globals().stack);
         let fiber = builder.start(move || own.serve())?;
         *lock(&dock.fiber) = Some(fiber);
         Ok(dock)

@@ -7,8 +7,9 @@ pub const STACK_DEFAULT: usize = 128 << 10;
 /// Least bytes of a stack: a start function that calls into the C library touches two pages.
 pub const STACK_MIN: usize = 16 << 10;
 
-/// Most bytes of a stack: what a process's main thread has by default, eight times.
-pub const STACK_MAX: usize = 64 << 20;
+/// Most bytes of a stack: programs that keep whole grids on it ask for some GB. Only touched pages
+/// take memory.
+pub const STACK_MAX: usize = 64 << 30;
 
 /// Bytes of the guard under a stack: code that is not compiled with stack probes may step over one
 /// page. An odd number of pages, so that not all stacks begin in the same few sets of a cache.
