@@ -17,6 +17,7 @@ mod api;
 mod fortran;
 mod locks;
 mod loops;
+mod mpi;
 mod parallel;
 mod refused;
 mod sync;
