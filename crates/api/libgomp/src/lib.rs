@@ -48,8 +48,13 @@ pub(crate) fn code(function: Outlined, argument: *mut c_void) -> Code {
 
 /// Ends the program with a message.
 pub(crate) fn fatal(message: &str) -> ! {
-    eprintln!("\nlibgomp: {message}");
+    tell(message);
     std::process::exit(1)
+}
+
+/// A message as GCC's library prints it: an empty line, then the line.
+pub(crate) fn tell(message: &str) {
+    eprintln!("\nlibgomp: {message}");
 }
 
 /// Runs when the library is loaded.

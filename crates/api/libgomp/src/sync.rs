@@ -101,11 +101,11 @@ unsafe fn text<'a>(message: *const u8, length: usize) -> std::borrow::Cow<'a, st
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GOMP_warning(message: *const u8, length: usize) {
     if message.is_null() {
-        eprintln!("libgomp: warning directive encountered");
+        crate::tell("error directive encountered");
     } else {
         // SAFETY: as there.
         let message = unsafe { text(message, length) };
-        eprintln!("libgomp: warning directive encountered: {message}");
+        crate::tell(&format!("error directive encountered: {message}"));
     }
 }
 
