@@ -380,22 +380,6 @@ impl FileDomains {
         clip(range.start)..clip(range.end)
     }
 
-    /// Cuts runs of a process, in their order, at the borders of domains and windows.
-    ///
-    /// Runs must lie within what the process told in its summary.
-    pub fn pieces<R>(&self, runs: R) -> impl Iterator<Item = AccessPiece>
-    where
-        R: IntoIterator<Item = Range<u64>>,
-    {
-        let mut position = 0;
-        let pieces = runs.into_iter().flat_map(move |run| {
-            let at = position;
-            position += run.end.saturating_sub(run.start);
-            self.pieces_of_run(run, at)
-        });
-        pieces.into_iter()
-    }
-
     /// Cuts one run whose bytes begin at `position` in the process's stream of data.
     pub fn pieces_of_run(
         &self,
@@ -428,22 +412,4 @@ impl FileDomains {
             Some(piece)
         })
     }
-}
-
-/// Returns the bytes that ranges cover together, as ascending ranges with gaps between them: what a
-/// writer writes, one call for each.
-pub fn covered(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let mut sorted: Vec<_> = ranges
-        .into_iter()
-        .filter(|range| !range.is_empty())
-        .collect();
-    sorted.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in sorted {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    merged
 }
