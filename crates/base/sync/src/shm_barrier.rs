@@ -153,12 +153,14 @@ impl<'a> ArrivalFlag<'a> {
 #[cfg(not(loom))]
 mod segment {
     use super::{ArrivalFlag, CELL_BYTES, CounterBarrier, DEPTH, NOTE_BYTES};
-    use crate::facade::Ordering;
+    use crate::facade::{AtomicU64, Ordering};
     use crate::shm::Segment;
     use crate::user::UserMem;
 
     /// Number of the last meeting of all whose members brought different words.
     const ODD: usize = 0;
+    /// A word that collectives leave alone.
+    const SHARED_WORD: usize = 64;
     /// Gates follow, each on lines of its own: who arrives disturbs nobody who looks.
     const BARRIERS: usize = 128;
     /// Members' marks follow the gates, each in a word of its own.
@@ -244,6 +246,11 @@ mod segment {
                 members,
                 lane,
             })
+        }
+
+        /// Returns a word for what the members do beside collectives; 0 at first.
+        pub fn shared_word(&self) -> &AtomicU64 {
+            self.memory.atomic_u64(SHARED_WORD)
         }
 
         /// Bytes of each lane; 0: there are none.

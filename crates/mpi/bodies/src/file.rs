@@ -262,7 +262,7 @@ macro_rules! accesses {
             }
 
             pub(crate) fn $nonblocking(
-                _: CallId,
+                _call: CallId,
                 fh: MPI_File,
                 $($offset: MPI_Offset,)?
                 buf: Buf,
@@ -271,7 +271,7 @@ macro_rules! accesses {
                 out: Ptr<MPI_Request>,
             ) -> Result<()> {
                 let access = access(Direction::$direction, $place, (buf, count, datatype));
-                return_request(file(fh)?.$start(access)?, out)
+                return_request(file(fh)?$(.$together(_call.origin()))?.$start(access)?, out)
             }
         )*
     };

@@ -27,7 +27,7 @@ use garonne_sync::progress_owner::{self, WakeupScope};
 use garonne_sync::shm::Segment;
 use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
 use garonne_sync::user::{Scratch, UserMem};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 #[cfg(test)]
@@ -144,6 +144,15 @@ impl Drop for Attachment {
 /// Returns this process's attachment to the segment of `comm`, once the setup is over.
 pub(super) fn attachment(comm: &Comm) -> Option<&Attachment> {
     comm.0.segment.attachment.get().and_then(Option::as_ref)
+}
+
+impl Comm {
+    /// Returns a word that the members share, 0 at first, for what the communicator was made for.
+    /// `None`: the communicator has no segment, as all members know alike after a blocking
+    /// collective.
+    pub(crate) fn segment_word(&self) -> Option<&AtomicU64> {
+        attachment(self).map(|place| place.segment.shared_word())
+    }
 }
 
 /// The state of a communicator's segment, as far as this process knows.

@@ -1,14 +1,21 @@
 //! What all processes of a file agree on: greatest values, sums over lower ranks, and whether a
 //! step worked everywhere.
+//!
+//! What accesses do in the background, too, is `async`: it gives way where it would wait. In a call
+//! that waits itself nothing gives way, see [`in_call`].
 
-use crate::coll::{Allgather, Allreduce, Barrier, Elements, Exscan};
+use crate::coll::{Allgather, Allreduce, Barrier, Collective, Elements, Exscan};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::op::{Op, PredefinedOp};
+use crate::request::{self, Outcome, Request};
 use garonne_engine::api::CallOrigin;
 use garonne_sync::user::Scratch;
 use smallvec::SmallVec;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// `MPI_UINT64_T`.
 const UINT64: u16 = 0x259;
@@ -18,6 +25,27 @@ const UINT64: u16 = 0x259;
 pub(super) struct Agreement<'a> {
     pub comm: &'a Comm,
     pub origin: CallOrigin,
+    pub waiting: Waiting,
+}
+
+/// Who waits for the other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// The calling thread.
+    InCall,
+    /// Nobody: the access is a stepper, which is asked again.
+    InBackground,
+}
+
+/// Carries out what waits in the call, and so never gives way.
+pub(super) fn in_call<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => {
+            let text = "a blocking access to a file would go on in the background";
+            Err(Error::new(Class::Intern, text))
+        }
+    }
 }
 
 fn word_type() -> Result<&'static Datatype> {
@@ -29,7 +57,37 @@ fn no_memory() -> Error {
     Error::new(Class::NoMem, "no memory is left for an access to a file")
 }
 
-impl Agreement<'_> {
+impl<'a> Agreement<'a> {
+    /// For a call that waits itself.
+    pub fn in_call(comm: &'a Comm, origin: CallOrigin) -> Self {
+        Self {
+            comm,
+            origin,
+            waiting: Waiting::InCall,
+        }
+    }
+
+    /// Waits for an operation.
+    pub async fn settle(self, request: &Request) -> Outcome {
+        match self.waiting {
+            Waiting::InCall => request::wait(request),
+            Waiting::InBackground => {
+                poll_fn(|_| request.take().map_or(Poll::Pending, Poll::Ready)).await
+            }
+        }
+    }
+
+    /// Begins a collective of the file's communicator, which ends at once where the call waits.
+    fn begin(self, call: &impl Collective) -> Result<Request> {
+        match self.waiting {
+            Waiting::InCall => {
+                self.comm.collective(call, self.origin)?;
+                Ok(Request::done(self.comm, request::Status::EMPTY))
+            }
+            Waiting::InBackground => self.comm.start_collective(call, self.origin),
+        }
+    }
+
     /// Returns when all have come.
     pub fn barrier(self) -> Result<()> {
         self.comm.collective(&Barrier, self.origin)
@@ -37,12 +95,12 @@ impl Agreement<'_> {
 
     /// Returns the greatest of all processes' words, place by place.
     pub fn greatest<const N: usize>(self, mut words: [u64; N]) -> Result<[u64; N]> {
-        self.raise(&mut words)?;
+        in_call(self.raise(&mut words))?;
         Ok(words)
     }
 
     /// Replaces words by the greatest of all processes.
-    fn raise(self, words: &mut [u64]) -> Result<()> {
+    async fn raise(self, words: &mut [u64]) -> Result<()> {
         if self.comm.size() == 1 {
             return Ok(());
         }
@@ -51,14 +109,14 @@ impl Agreement<'_> {
         for (index, word) in words.iter().enumerate() {
             send.write_array(8 * index as isize, word.to_ne_bytes());
         }
-        let call = Allreduce {
+        let begun = self.begin(&Allreduce {
             send: Some(send),
             recv,
             count: words.len() as u64,
             datatype: word_type()?,
             op: &Op::Predefined(PredefinedOp::Max),
-        };
-        self.comm.collective(&call, self.origin)?;
+        })?;
+        self.settle(&begun).await?;
         for (index, word) in words.iter_mut().enumerate() {
             *word = u64::from_ne_bytes(recv.read_array(8 * index as isize));
         }
@@ -66,7 +124,7 @@ impl Agreement<'_> {
     }
 
     /// Returns the words of all processes, in the order of ranks.
-    pub fn all<const N: usize>(self, words: [u64; N]) -> Result<Vec<[u64; N]>> {
+    pub async fn all<const N: usize>(self, words: [u64; N]) -> Result<Vec<[u64; N]>> {
         let ranks = self.comm.size() as usize;
         if ranks == 1 {
             return Ok(vec![words]);
@@ -83,11 +141,11 @@ impl Agreement<'_> {
                 datatype: word_type()?,
             })
         };
-        let call = Allgather {
+        let begun = self.begin(&Allgather {
             send: Some(elements(send)?),
             recv: elements(recv)?,
-        };
-        self.comm.collective(&call, self.origin)?;
+        })?;
+        self.settle(&begun).await?;
         let word = |index: usize| u64::from_ne_bytes(recv.read_array(8 * index as isize));
         let of_rank = |rank| std::array::from_fn(|index| word(rank * N + index));
         Ok((0..ranks).map(of_rank).collect())
@@ -130,26 +188,49 @@ impl Agreement<'_> {
     /// Returns what every process brings if none fails, else an error at all of them: its own where
     /// there is one.
     pub fn agree<T>(self, own: Result<T>) -> Result<T> {
-        self.agree_and(own, []).map(|(value, _)| value)
+        in_call(self.agree_by_steps(own))
+    }
+
+    /// Agrees as [`Agreement::agree`] does, and refuses numbers that differ between the processes.
+    pub fn agree_on<T, const N: usize>(
+        self,
+        own: Result<T>,
+        numbers: [(&str, u64); N],
+    ) -> Result<T> {
+        let both = numbers.iter().flat_map(|(_, number)| [*number, !number]);
+        let mut words: SmallVec<[u64; 8]> = both.collect();
+        let value = in_call(self.agree_with(own, &mut words))?;
+        let differs = (0..N).find(|index| words[2 * index] != !words[2 * index + 1]);
+        differs.map_or(Ok(value), |index| Err(differing(numbers[index].0)))
+    }
+
+    /// Agrees as [`Agreement::agree`] does, and gives way.
+    pub async fn agree_by_steps<T>(self, own: Result<T>) -> Result<T> {
+        self.agree_and(own, []).await.map(|(value, _)| value)
     }
 
     /// Agrees as [`Agreement::agree`] does, and returns the greatest words, too.
-    pub fn agree_and<T, const N: usize>(
+    pub async fn agree_and<T, const N: usize>(
         self,
         own: Result<T>,
         words: [u64; N],
     ) -> Result<(T, [u64; N])> {
+        let mut all = SmallVec::from_slice(&words);
+        let value = self.agree_with(own, &mut all).await?;
+        Ok((value, std::array::from_fn(|index| all[index])))
+    }
+
+    /// Agrees as [`Agreement::agree`] does, and replaces words by the greatest.
+    async fn agree_with<T>(self, own: Result<T>, words: &mut SmallVec<[u64; 8]>) -> Result<T> {
         let fault = own.as_ref().err().map_or(0, |error| {
             1 << 63 | (error.class as u64) << 32 | u64::from(u32::MAX - self.comm.rank())
         });
-        let mut all = SmallVec::<[u64; 4]>::from_slice(&words);
-        all.push(fault);
-        self.raise(&mut all)?;
-        let fault = all.pop().unwrap_or(0);
-        let greatest = std::array::from_fn(|index| all[index]);
+        words.push(fault);
+        self.raise(words).await?;
+        let fault = words.pop().unwrap_or(0);
         let value = own?;
         if fault == 0 {
-            return Ok((value, greatest));
+            return Ok(value);
         }
         let class = Class::try_from((fault >> 32 & 0x7fff_ffff) as i32).unwrap_or(Class::Io);
         let rank = u32::MAX - fault as u32;
@@ -166,10 +247,13 @@ impl Agreement<'_> {
         let [most, least] = self.greatest([number, !number])?;
         match most == !least {
             true => Ok(()),
-            false => Err(Error::new(
-                Class::NotSame,
-                format!("{what} differs between the processes of the file"),
-            )),
+            false => Err(differing(what)),
         }
     }
+}
+
+#[cold]
+fn differing(what: &str) -> Error {
+    let text = format!("{what} differs between the processes of the file");
+    Error::new(Class::NotSame, text)
 }

@@ -1,14 +1,15 @@
 //! Accesses of all processes of a file together: blocking, ordered, and split in two calls.
 //!
 //! Errors are agreed upon, so that no process goes on alone. Where it pays, writers move the bytes
-//! of all; split accesses do that in their first half, and go on beside the program otherwise.
+//! of all. Split accesses go on in the background between their halves.
 
 use super::File;
-use super::agreement::Agreement;
+use super::agreement::{Agreement, in_call};
+use super::disk_work::DiskWorkers;
 use super::independent::{Access, Place, ReadyAccess};
 use super::pointers::Whence;
 use super::transfer::Direction;
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Result};
 use crate::request::{self, Request, Status};
 use garonne_engine::api::CallOrigin;
 use garonne_sync::mutex::lock;
@@ -28,8 +29,7 @@ pub enum SplitKind {
 pub(super) struct SplitAccess {
     kind: SplitKind,
     direction: Direction,
-    /// The operation, or why it did not begin.
-    started: Result<Request>,
+    request: Request,
 }
 
 /// A file in one collective call, which all its processes make.
@@ -66,20 +66,48 @@ impl CollectiveFile<'_> {
 
     fn carry_out(&self, direction: Direction, ready: Result<ReadyAccess>) -> Result<Status> {
         let agreement = self.agreement();
-        let decided = agreement.decide(self.file, direction, ready)?;
-        agreement.carry_out(self.file, decided)
+        in_call(async {
+            let decided = agreement.decide(self.file, direction, ready).await?;
+            let workers = DiskWorkers::Caller;
+            agreement.carry_out(self.file, &workers, decided).await
+        })
     }
 
-    /// What the processes of the file agree by.
+    /// What the processes of the file agree by. Accesses that began before end first.
     pub(super) fn agreement(&self) -> Agreement<'_> {
-        Agreement {
-            comm: self.file.comm(),
-            origin: self.origin,
+        self.file.finish_background();
+        Agreement::in_call(self.file.comm(), self.origin)
+    }
+
+    /// `MPI_File_iread_all`, `MPI_File_iwrite_at_all` and their kin.
+    ///
+    /// # Errors
+    /// Those of [`File::access`] that are found before data move; the request tells the others, and
+    /// those of other processes.
+    pub fn start_all(&self, access: Access<'_>) -> Result<Request> {
+        let direction = access.direction;
+        let ready = self
+            .file
+            .check_no_split()
+            .and_then(|()| self.file.ready(access));
+        if self.file.comm().size() == 1 {
+            return ready.map(|ready| self.file.start_ready(ready));
+        }
+        let refused = ready.as_ref().err().cloned();
+        let request = self.start(direction, ready);
+        match refused {
+            None => Ok(request),
+            Some(error) => {
+                // This process takes part, as far as the others need it.
+                request.free()?;
+                Err(error)
+            }
         }
     }
 
-    fn agree<T>(&self, own: Result<T>) -> Result<T> {
-        self.agreement().agree(own)
+    /// Starts an access, or takes part in it as the one that was refused.
+    fn start(&self, direction: Direction, ready: Result<ReadyAccess>) -> Request {
+        self.file.start_in_background(direction, ready, self.origin)
     }
 
     /// Checks an access and places it behind those of lower ranks. The inner error is this
@@ -94,7 +122,7 @@ impl CollectiveFile<'_> {
             _ => Ok(0),
         };
         let word = *base.as_ref().unwrap_or(&0);
-        let ((), [base]) = agreement.agree_and(base.map(drop), [word])?;
+        let ((), [base]) = in_call(agreement.agree_and(base.map(drop), [word]))?;
         Ok(prepared.and_then(|prepared| self.file.placed(prepared, base.saturating_add(below))))
     }
 
@@ -110,35 +138,27 @@ impl CollectiveFile<'_> {
             SplitKind::Ordered => self.ready_in_order(checked.map(|()| access))?,
             SplitKind::All | SplitKind::AtAll => checked.and_then(|()| self.file.ready(access)),
         };
-        let agreement = self.agreement();
-        let started =
-            agreement
-                .decide(self.file, direction, ready)
-                .and_then(|decided| match decided.0.gathers() {
-                    true => {
-                        let status = agreement.carry_out(self.file, decided)?;
-                        Ok(Request::done(self.file.comm(), status))
-                    }
-                    false => Ok(self.file.start_ready(decided.1)),
-                });
-        refused?;
-        // The end is where all agree, so an error waits for it, too.
-        let failed = started.as_ref().err().cloned();
+        if self.file.comm().size() == 1 {
+            let started = self.file.start_ready(ready?);
+            self.note_begun(kind, direction, started);
+            return Ok(());
+        }
+        // The end is where all agree, so an error waits for it.
+        let started = self.start(direction, ready);
+        match refused {
+            Ok(()) => self.note_begun(kind, direction, started),
+            // The access that has begun before stays.
+            Err(_) => started.free()?,
+        }
+        refused
+    }
+
+    fn note_begun(&self, kind: SplitKind, direction: Direction, request: Request) {
         *lock(&self.file.0.split) = Some(SplitAccess {
             kind,
             direction,
-            started,
+            request,
         });
-        failed.map_or(Ok(()), |error| self.forget_alone(error))
-    }
-
-    /// A file of one process has nobody to agree with at the end: its access ends here.
-    fn forget_alone(&self, error: Error) -> Result<()> {
-        if self.file.comm().size() > 1 {
-            return Ok(());
-        }
-        *lock(&self.file.0.split) = None;
-        Err(error)
     }
 
     /// The second half of a split collective access.
@@ -154,8 +174,7 @@ impl CollectiveFile<'_> {
             return Err(self.file.error(Class::Io, text));
         };
         drop(split);
-        let done = begun.started.and_then(|request| request::wait(&request));
-        self.agree(done)
+        request::wait(&begun.request)
     }
 
     /// `MPI_File_seek_shared`.
@@ -170,9 +189,11 @@ impl CollectiveFile<'_> {
             let end = || self.file.end();
             pointers.shared_target(offset, whence, &end)
         });
-        let target = agreement.agree(target)?;
-        agreement.same("the offset of MPI_File_seek_shared", offset as u64)?;
-        agreement.same("the origin of MPI_File_seek_shared", number)?;
+        let same = [
+            ("the offset of MPI_File_seek_shared", offset as u64),
+            ("the origin of MPI_File_seek_shared", number),
+        ];
+        let target = agreement.agree_on(target, same)?;
         let set = match self.file.comm().rank() {
             0 => pointers.shared().set(target),
             _ => Ok(()),

@@ -3,6 +3,7 @@
 
 use super::File;
 use super::agreement::Agreement;
+use super::disk_work::DiskWorkers;
 use super::gathering::Gathering;
 use super::hints::CollectiveHints;
 use super::independent::ReadyAccess;
@@ -101,13 +102,6 @@ pub(super) struct AccessDecision {
     stripes_max: u64,
 }
 
-impl AccessDecision {
-    /// Returns whether the access goes through writers.
-    pub fn gathers(&self) -> bool {
-        self.domains.is_some()
-    }
-}
-
 /// Returns the writers that all processes choose by what all told.
 fn choose(reports: &[AccessReport], direction: Direction) -> Option<FileDomains> {
     let leading = reports.first()?;
@@ -138,7 +132,7 @@ impl Agreement<'_> {
     ///
     /// # Errors
     /// This process's own; that another one cannot take part.
-    pub fn decide(
+    pub async fn decide(
         self,
         file: &File,
         direction: Direction,
@@ -166,11 +160,12 @@ impl Agreement<'_> {
             hints: CollectiveHints::of(&file.0.info, direction),
             disk: file.0.disk.info(),
         };
-        let told = self.all(report.to_words())?;
+        let told = self.all(report.to_words()).await?;
         let reports: Vec<_> = told.iter().map(AccessReport::from_words).collect();
         let refuses = reports.iter().any(|one| one.summary.refused_by.is_some());
         if refuses {
-            return self.agree(ready).map(|ready| (alone, ready));
+            let ready = self.agree_by_steps(ready).await?;
+            return Ok((alone, ready));
         }
         let decision = AccessDecision {
             domains: choose(&reports, direction),
@@ -184,31 +179,35 @@ impl Agreement<'_> {
     ///
     /// # Errors
     /// What failed first, at all processes if at one.
-    pub fn carry_out(
+    pub async fn carry_out(
         self,
         file: &File,
+        workers: &DiskWorkers,
         (decision, mut ready): (AccessDecision, ReadyAccess),
     ) -> Result<Status> {
         let Some(domains) = decision.domains else {
-            return self.agree(ready.run());
+            let done = ready.run_by(workers).await;
+            return self.agree_by_steps(done).await;
         };
         let mut buffers = std::mem::take(&mut *lock(&file.0.gather_buffers));
-        let moved = Gathering {
+        let mut gathering = Gathering {
             meeting: self,
-            disk: &*file.0.disk,
+            disk: file.0.disk.clone(),
+            workers,
+            locks: ready.transfer.sieving.writes,
             domains: &domains,
             direction: ready.transfer.direction,
             stripes: &decision.stripes,
             stripes_max: decision.stripes_max,
             data: &ready.transfer.data,
             buffers: &mut buffers,
-        }
-        .run();
+        };
+        let moved = gathering.run().await;
         *lock(&file.0.gather_buffers) = buffers;
         ready.transfer.done = moved?;
         // Conversions may fail at one process alone.
         match ready.staged.converts() {
-            true => self.agree(ready.finish()),
+            true => self.agree_by_steps(ready.finish()).await,
             false => ready.finish(),
         }
     }

@@ -11,17 +11,19 @@
 #[cfg(test)]
 mod tests;
 
-use super::agreement::Agreement;
+use super::agreement::{Agreement, Waiting};
 use super::coverage::Coverage;
+use super::disk_work::DiskWorkers;
 use super::plan::FileDomains;
 use super::stripes::{Stripe, StripeCursor};
 use super::transfer::Direction;
 use crate::error::{Class, Error, Result};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::request::{self, Request, Status};
-use garonne_files::File as DiskFile;
+use crate::request::{Request, Status};
+use garonne_files::{File as DiskFile, LockKind};
 use garonne_sync::user::{Data, Packed, Scratch, Strided, UserMem};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Tags of the file's communicator, on which no other messages are.
 const HEADER: i32 = 1;
@@ -54,7 +56,10 @@ pub(super) struct GatherBuffers {
 /// One collective access through writers, at one of its processes.
 pub(super) struct Gathering<'a> {
     pub meeting: Agreement<'a>,
-    pub disk: &'a dyn DiskFile,
+    pub disk: Arc<dyn DiskFile>,
+    pub workers: &'a DiskWorkers,
+    /// Others may write over gaps: writes take locks.
+    pub locks: bool,
     pub domains: &'a FileDomains,
     pub direction: Direction,
     /// What this process touches.
@@ -144,9 +149,13 @@ struct Pending {
 
 impl Pending {
     /// Waits for all, and returns the first error.
-    fn finish(self) -> Result<()> {
-        let outcomes = self.requests.iter().map(|one| request::wait(one).map(drop));
-        outcomes.fold(Ok(()), Result::and)
+    async fn finish(self, meeting: Agreement<'_>) -> Result<()> {
+        let mut outcome = Ok(());
+        for one in &self.requests {
+            let ended = meeting.settle(one).await;
+            outcome = outcome.and(ended.map(drop));
+        }
+        outcome
     }
 }
 
@@ -201,7 +210,7 @@ impl<'a> Gathering<'a> {
     ///
     /// # Errors
     /// What failed first, at all processes if at one.
-    pub fn run(&mut self) -> Result<u64> {
+    pub async fn run(&mut self) -> Result<u64> {
         let mut cursors = self.cursors();
         let mut moved = self.data.len;
         let mut outcome = self.make_room();
@@ -211,12 +220,12 @@ impl<'a> Gathering<'a> {
                 (piece.0 == domain).then_some(piece.1)
             });
             let next = next.min().unwrap_or(u64::MAX);
-            let met = self.meeting.agree_and(outcome, [!next]);
+            let met = self.meeting.agree_and(outcome, [!next]).await;
             let ((), [window]) = met.inspect_err(|error| self.release(error))?;
             if window == 0 {
                 return Ok(moved);
             }
-            outcome = self.round(!window, &mut cursors, &mut moved);
+            outcome = self.round(!window, &mut cursors, &mut moved).await;
         }
     }
 
@@ -293,14 +302,19 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    fn recv(&self, from: u32, tag: i32, mem: UserMem, bytes: u64) -> Result<Status> {
-        self.meeting
-            .comm
-            .recv(self.recv_args(from, tag, mem, bytes))
+    async fn recv(&self, from: u32, tag: i32, mem: UserMem, bytes: u64) -> Result<Status> {
+        let args = self.recv_args(from, tag, mem, bytes);
+        match self.meeting.waiting {
+            Waiting::InCall => self.meeting.comm.recv(args),
+            Waiting::InBackground => {
+                let begun = self.meeting.comm.begin_recv(args)?;
+                self.meeting.settle(&begun).await
+            }
+        }
     }
 
     /// One window of each domain.
-    fn round(
+    async fn round(
         &mut self,
         window: u64,
         cursors: &mut [StripeCursor<'_>],
@@ -326,12 +340,13 @@ impl<'a> Gathering<'a> {
         }
         if let Some((range, part)) = own {
             let done = match self.direction {
-                Direction::Write => self.write_window(&range, &part),
-                Direction::Read => self.read_window(&range, &part, moved),
+                Direction::Write => self.write_window(&range, &part).await,
+                Direction::Read => self.read_window(&range, &part, moved).await,
             };
             outcome = outcome.and(done);
         }
-        outcome = outcome.and(pending.finish());
+        let ended = pending.finish(self.meeting).await;
+        outcome = outcome.and(ended);
         if outcome.is_ok() {
             for one in awaited {
                 self.take_answer(&one, moved);
@@ -429,9 +444,9 @@ impl<'a> Gathering<'a> {
     }
 
     /// Receives what a process touches of the window.
-    fn hear(&self, rank: u32, range: &Range<u64>) -> Result<WindowPart> {
+    async fn hear(&self, rank: u32, range: &Range<u64>) -> Result<WindowPart> {
         let Small { header, .. } = self.small(self.domains.writers().len())?;
-        self.recv(rank, HEADER, header, HEADER_BYTES)?;
+        self.recv(rank, HEADER, header, HEADER_BYTES).await?;
         let word = |mem: UserMem, index: usize| {
             u64::from_ne_bytes(mem.read_array((index * WORD) as isize))
         };
@@ -452,7 +467,7 @@ impl<'a> Gathering<'a> {
                 let list = self.buffers.list.as_ref();
                 let list = list.filter(|list| list.len() >= bytes);
                 let list = list.ok_or_else(|| senseless(rank))?;
-                self.recv(rank, STRIPES, list.mem(), bytes as u64)?;
+                self.recv(rank, STRIPES, list.mem(), bytes as u64).await?;
                 let all = (0..several).map(|index| stripe(list.mem(), index * Stripe::WORDS));
                 all.collect::<Result<_>>()?
             }
@@ -485,7 +500,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Gathers all processes' bytes of a window, and writes them.
-    fn write_window(&mut self, range: &Range<u64>, own: &WindowPart) -> Result<()> {
+    async fn write_window(&mut self, range: &Range<u64>, own: &WindowPart) -> Result<()> {
         let (mem, stage) = self.room(range)?;
         let window = StagedWindow { range, mem };
         self.buffers
@@ -499,17 +514,30 @@ impl<'a> Gathering<'a> {
                     self.mark(range, own);
                     Ok(())
                 }
-                false => self.take_part(rank, window, stage),
+                false => self.take_part(rank, window, stage).await,
             };
             outcome = outcome.and(taken);
         }
         outcome?;
-        for bytes in self.buffers.coverage.ranges() {
-            let from = Packed::new(mem.offset(bytes.start as isize), bytes.len());
-            let written = self.disk.write_at(range.start + bytes.start as u64, from);
-            written.map_err(|failed| failed.error)?;
-        }
-        Ok(())
+        let pieces: Vec<_> = self.buffers.coverage.ranges().collect();
+        let (disk, start, all) = (self.disk.clone(), range.start, range.clone());
+        let locks = self.locks;
+        let write = move || {
+            if locks && let Err(error) = disk.lock(all.clone(), LockKind::Exclusive, true) {
+                return Some(Err(error.into()));
+            }
+            let mut pieces = pieces.iter().map(|bytes| {
+                let from = Packed::new(mem.offset(bytes.start as isize), bytes.len());
+                disk.write_at(start + bytes.start as u64, from)
+            });
+            let outcome = pieces.try_for_each(|written| written.map_err(|failed| failed.error));
+            let unlocked = match locks {
+                true => disk.unlock(all.clone()),
+                false => Ok(()),
+            };
+            Some(outcome.and(unlocked).map_err(Error::from))
+        };
+        self.workers.run(range.end - range.start, write).await
     }
 
     /// Moves this process's bytes before `end` between its memory and the window.
@@ -532,18 +560,24 @@ impl<'a> Gathering<'a> {
     }
 
     /// Receives another process's bytes of the window.
-    fn take_part(&mut self, rank: u32, window: StagedWindow<'_>, stage: UserMem) -> Result<()> {
-        let part = self.hear(rank, window.range)?;
+    async fn take_part(
+        &mut self,
+        rank: u32,
+        window: StagedWindow<'_>,
+        stage: UserMem,
+    ) -> Result<()> {
+        let part = self.hear(rank, window.range).await?;
         if part.bytes == 0 {
             return Ok(());
         }
         match part.as_block() {
             Some(block) => {
                 let at = (block.start - window.range.start) as isize;
-                self.recv(rank, BYTES, window.mem.offset(at), part.bytes)?;
+                self.recv(rank, BYTES, window.mem.offset(at), part.bytes)
+                    .await?;
             }
             None => {
-                self.recv(rank, BYTES, stage, part.bytes)?;
+                self.recv(rank, BYTES, stage, part.bytes).await?;
                 window.copy(&part, u64::MAX, stage, Direction::Write);
             }
         }
@@ -552,7 +586,12 @@ impl<'a> Gathering<'a> {
     }
 
     /// Reads a window, and gives all processes their bytes of it.
-    fn read_window(&mut self, range: &Range<u64>, own: &WindowPart, moved: &mut u64) -> Result<()> {
+    async fn read_window(
+        &mut self,
+        range: &Range<u64>,
+        own: &WindowPart,
+        moved: &mut u64,
+    ) -> Result<()> {
         let (mem, stage) = self.room(range)?;
         let window = StagedWindow { range, mem };
         self.buffers
@@ -562,7 +601,7 @@ impl<'a> Gathering<'a> {
         let (mut outcome, mut others) = (Ok(()), Vec::new());
         let me = self.rank();
         for rank in (0..self.meeting.comm.size()).filter(|rank| *rank != me) {
-            match self.hear(rank, range) {
+            match self.hear(rank, range).await {
                 Ok(part) => {
                     self.mark(range, &part);
                     others.push((rank, part));
@@ -570,10 +609,11 @@ impl<'a> Gathering<'a> {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        let (end, read) = self.fill(window);
+        let (end, read) = self.fill(window).await;
         outcome = outcome.and(read);
         for (rank, part) in others.iter().filter(|(_, part)| part.bytes > 0) {
-            outcome = outcome.and(self.answer(*rank, part, window, (end, stage)));
+            let answered = self.answer(*rank, part, window, (end, stage)).await;
+            outcome = outcome.and(answered);
         }
         let got = own.bytes_before(end);
         self.own_bytes(window, own, (end, stage));
@@ -584,25 +624,33 @@ impl<'a> Gathering<'a> {
     }
 
     /// Reads what is wanted of a window; returns where the file ends or fails, if it does.
-    fn fill(&self, window: StagedWindow<'_>) -> (u64, Result<()>) {
-        let mut ranges = self.buffers.coverage.ranges().peekable();
-        while let Some(mut range) = ranges.next() {
-            while let Some(next) = ranges.next_if(|next| next.start - range.end <= GAP_BYTES) {
-                range.end = next.end;
-            }
-            let from = window.range.start + range.start as u64;
-            let into = Packed::new(window.mem.offset(range.start as isize), range.len());
-            match self.disk.read_at(from, into) {
-                Ok(got) if got == range.len() as u64 => {}
-                Ok(got) => return (from + got, Ok(())),
-                Err(failed) => return (from + failed.done, Err(failed.error.into())),
+    async fn fill(&self, window: StagedWindow<'_>) -> (u64, Result<()>) {
+        let mut pieces: Vec<Range<usize>> = Vec::new();
+        for range in self.buffers.coverage.ranges() {
+            match pieces.last_mut() {
+                Some(last) if range.start - last.end <= GAP_BYTES => last.end = range.end,
+                _ => pieces.push(range),
             }
         }
-        (u64::MAX, Ok(()))
+        let (disk, start, mem) = (self.disk.clone(), window.range.start, window.mem);
+        let read = move || {
+            for range in &pieces {
+                let from = start + range.start as u64;
+                let into = Packed::new(mem.offset(range.start as isize), range.len());
+                match disk.read_at(from, into) {
+                    Ok(got) if got == range.len() as u64 => {}
+                    Ok(got) => return Some((from + got, Ok(()))),
+                    Err(failed) => return Some((from + failed.done, Err(failed.error.into()))),
+                }
+            }
+            Some((u64::MAX, Ok(())))
+        };
+        let bytes = window.range.end - window.range.start;
+        self.workers.run(bytes, read).await
     }
 
     /// Sends a process its bytes of the window before `end`.
-    fn answer(
+    async fn answer(
         &self,
         rank: u32,
         part: &WindowPart,
@@ -623,8 +671,9 @@ impl<'a> Gathering<'a> {
             }
         };
         let sent = self.send(rank, BYTES, mem, got);
-        let told = request::wait(&told).map(drop);
-        told.and(request::wait(&sent?).map(drop))
+        let told = self.meeting.settle(&told).await;
+        let sent = self.meeting.settle(&sent?).await;
+        told.and(sent).map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 //! is set is told back; what no file here knows is left out.
 
 use super::plan::Buffering;
-use super::transfer::Direction;
+use super::transfer::{Direction, Sieving};
 use crate::info::Info;
 use std::path::Path;
 
@@ -83,6 +83,21 @@ impl CollectiveHints {
     }
 }
 
+/// Bytes that are read or written over gaps at once, unless a hint says otherwise.
+const SIEVE_BYTES: u64 = 1 << 20;
+
+/// What hints say about gaps in the file. `reads`: the file may be read.
+pub(super) fn sieving(info: &Info, reads: bool) -> Sieving {
+    let word = |key| info.lookup(key).and_then(|value| buffering_of(&value));
+    let bytes = |key| info.lookup(key).and_then(|value| number(&value));
+    Sieving {
+        reads: word("romio_ds_read") != Some(Buffering::Disable),
+        read_bytes: bytes("ind_rd_buffer_size").unwrap_or(SIEVE_BYTES),
+        writes: reads && word("romio_ds_write") == Some(Buffering::Enable),
+        write_bytes: bytes("ind_wr_buffer_size").unwrap_or(SIEVE_BYTES),
+    }
+}
+
 fn key_of(direction: Direction) -> &'static str {
     match direction {
         Direction::Read => "romio_cb_read",
@@ -115,11 +130,16 @@ fn buffering_name(buffering: Buffering) -> &'static str {
 fn accepts(key: &str, value: &str) -> bool {
     let is_number = || number(value).is_some();
     match key {
-        "cb_buffer_size" => number(value).is_some_and(|bytes| WINDOW_RANGE.contains(&bytes)),
+        "cb_buffer_size" | "ind_rd_buffer_size" | "ind_wr_buffer_size" => {
+            number(value).is_some_and(|bytes| WINDOW_RANGE.contains(&bytes))
+        }
         "cb_nodes" => number(value).is_some_and(|writers| (1..1 << 31).contains(&writers)),
-        "romio_cb_read" | "romio_cb_write" => buffering_of(value).is_some(),
-        "cb_block_size" | "nb_proc" | "num_io_nodes" | "striping_factor" | "striping_unit"
-        | "ind_rd_buffer_size" | "ind_wr_buffer_size" => is_number(),
+        "romio_cb_read" | "romio_cb_write" | "romio_ds_read" | "romio_ds_write" => {
+            buffering_of(value).is_some()
+        }
+        "cb_block_size" | "nb_proc" | "num_io_nodes" | "striping_factor" | "striping_unit" => {
+            is_number()
+        }
         "collective_buffering" => matches!(value.trim(), "true" | "false"),
         "file_perm" => permissions(value).is_some(),
         _ => true,

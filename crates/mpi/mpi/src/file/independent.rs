@@ -1,11 +1,12 @@
 //! Accesses of one process for itself, and what all accesses have in common: checks, the place in
 //! the file, the status.
 
+use super::disk_work::DiskWorkers;
 use super::pointers::checked;
 use super::staged::Staged;
-use super::transfer::{Direction, Transfer};
+use super::transfer::{Direction, SlicedTransfer, Transfer};
 use super::view::SharedView;
-use super::{AccessMode, File};
+use super::{AccessMode, File, hints};
 use crate::coll::Elements;
 use crate::error::{Class, Result};
 use crate::request::Status;
@@ -61,12 +62,32 @@ impl ReadyAccess {
         self.finish()
     }
 
-    /// Ends an access whose transfer is over.
-    pub fn finish(&self) -> Result<Status> {
+    /// Carries the access out, where workers may make the system calls.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub async fn run_by(self, workers: &DiskWorkers) -> Result<Status> {
+        let Self { transfer, staged } = self;
+        let (len, mut sliced) = (transfer.data.len, SlicedTransfer::new(transfer));
+        let advance = move || {
+            let outcome = sliced.advance()?;
+            Some(outcome.map(|()| sliced.moved()))
+        };
+        let moved = workers.run(len, advance).await?;
+        Self::status(&staged, moved)
+    }
+
+    /// The status of an access that moved so many bytes of the file.
+    pub fn status(staged: &Staged, moved: u64) -> Result<Status> {
         Ok(Status {
-            len: self.staged.finish(self.transfer.done)?,
+            len: staged.finish(moved)?,
             ..Status::EMPTY
         })
+    }
+
+    /// Ends an access whose transfer is over.
+    pub fn finish(&self) -> Result<Status> {
+        Self::status(&self.staged, self.transfer.done)
     }
 }
 
@@ -153,6 +174,7 @@ impl File {
                 data: staged.data.clone(),
                 done: 0,
                 atomic: self.0.atomic.load(Ordering::Relaxed),
+                sieving: hints::sieving(&self.0.info, self.mode().reads()),
             },
             staged,
         })

@@ -4,7 +4,8 @@
 //! - `view`: which bytes of the file a process sees, and in which order; `datarep`: their form.
 //! - `transfer`: moves data between memory and the bytes of a view; `staged` converts them.
 //! - `pointers`: the individual and the shared file pointer.
-//! - `independent`, `collective`, `nonblocking`: the three forms of accesses.
+//! - `independent`, `collective`, `nonblocking`: the three forms of accesses; `background`:
+//!   collective ones that do not block; `disk_work`: their system calls.
 //! - `plan`: who moves which bytes in a collective access; `decision`: how processes come to it;
 //!   `gathering`: accesses through writers; `stripes`, `coverage`: parts of a file and of a window.
 //! - `size`: size, preallocation, sync and atomic mode; `hints`: infos.
@@ -14,10 +15,12 @@
 
 mod access_mode;
 mod agreement;
+mod background;
 mod collective;
 mod coverage;
 pub mod datarep;
 mod decision;
+mod disk_work;
 mod errors;
 mod gathering;
 mod hints;
@@ -46,6 +49,7 @@ use crate::errhandler::{Errhandler, ErrhandlerKind};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
+use background::LastBackgroundAccess;
 use collective::SplitAccess;
 use datarep::Representation;
 use garonne_engine::api::CallOrigin;
@@ -85,6 +89,7 @@ struct FileInner {
     info: Info,
     /// Memory of accesses through writers.
     gather_buffers: Mutex<GatherBuffers>,
+    background: LastBackgroundAccess,
     /// Where nonblocking accesses run, once there was one.
     tasks: OnceLock<Option<Tasks>>,
     /// The edge's handle, for callbacks.

@@ -3,7 +3,8 @@
 
 use super::File;
 use super::independent::{Access, ReadyAccess};
-use super::transfer::{SLICE_BYTES, TransferState};
+use super::staged::Staged;
+use super::transfer::SlicedTransfer;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome, Request};
@@ -13,12 +14,11 @@ use garonne_progress::tasks::{
 };
 use garonne_sync::mutex::lock;
 use garonne_sync::task_node::TaskWork;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes up to which an access is carried out by its call: handing it on would take longer.
-const AT_ONCE_BYTES: u64 = 4096;
+pub(super) const AT_ONCE_BYTES: u64 = if cfg!(test) { 64 } else { 4096 };
 
 /// An access that goes on. Its task and its request share it.
 struct Running {
@@ -30,29 +30,16 @@ struct Running {
 
 /// How far an access is. One thread at a time has it.
 struct AccessProgress {
-    ready: ReadyAccess,
-    /// The range that is locked in atomic mode.
-    held: Option<Range<u64>>,
-    has_begun: bool,
+    transfer: SlicedTransfer,
+    staged: Staged,
     outcome: Option<Outcome>,
 }
 
 impl AccessProgress {
     /// Moves a slice; returns how the access ended, if it did.
     fn advance(&mut self) -> Option<Outcome> {
-        let transfer = &mut self.ready.transfer;
-        let moved = (|| {
-            if !self.has_begun {
-                self.held = transfer.lock()?;
-                self.has_begun = true;
-            }
-            transfer.slice(SLICE_BYTES)
-        })();
-        if let Ok(TransferState::Unfinished) = moved {
-            return None;
-        }
-        let unlocked = transfer.unlock(self.held.take());
-        Some(moved.and(unlocked).and_then(|()| self.ready.finish()))
+        let moved = self.transfer.advance()?;
+        Some(moved.and_then(|()| ReadyAccess::status(&self.staged, self.transfer.moved())))
     }
 }
 
@@ -116,22 +103,12 @@ impl TaskWork<RunContext> for AccessTask {
 }
 
 impl File {
-    /// `MPI_File_iread`, `MPI_File_iwrite_all` and their kin: what processes of a collective access
-    /// move is independent of each other.
+    /// `MPI_File_iread`, `MPI_File_iwrite_at` and their kin.
     ///
     /// # Errors
     /// Those of [`File::access`] that are found before data move; the request tells the others.
     pub fn start(&self, access: Access<'_>) -> Result<Request> {
         self.ready(access).map(|ready| self.start_ready(ready))
-    }
-
-    /// Starts a collective access, see [`File::start`].
-    ///
-    /// # Errors
-    /// Those of [`File::start`].
-    pub fn start_all(&self, access: Access<'_>) -> Result<Request> {
-        self.check_no_split()?;
-        self.start(access)
     }
 
     /// Starts an access that is ready.
@@ -142,9 +119,8 @@ impl File {
         let running = Arc::new(Running {
             comm: self.comm().clone(),
             progress: Mutex::new(AccessProgress {
-                ready,
-                held: None,
-                has_begun: false,
+                transfer: SlicedTransfer::new(ready.transfer),
+                staged: ready.staged,
                 outcome: None,
             }),
             is_over: AtomicBool::new(false),
@@ -164,7 +140,7 @@ impl File {
         tasks.submit_shared(&Arc::new(task)).ok()
     }
 
-    fn tasks(&self) -> Option<&Tasks> {
+    pub(super) fn tasks(&self) -> Option<&Tasks> {
         self.0.tasks.get_or_init(|| shared().ok()).as_ref()
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
         .create(comm.group(), origin)?
         .ok_or_else(|| Error::new(Class::Intern, "the communicator of a file is empty"))?;
     own.set_name("file");
-    let meeting = Agreement { comm: &own, origin };
+    let meeting = Agreement::in_call(&own, origin);
     let OpenRequest {
         name,
         mode,
@@ -72,10 +72,11 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
     } = request;
     let checked = mode
         .check()
-        .and_then(|()| Ok((path_of_name(name?)?, info?)));
-    let (path, info) = meeting.agree(checked)?;
-    meeting.same("the access mode of MPI_File_open", mode.0 as u64)?;
-    let info = hints::known(&info);
+        .and_then(|()| Ok((path_of_name(name?)?, hints::known(&info?))));
+    let (path, info) = meeting.agree_on(
+        checked,
+        [("the access mode of MPI_File_open", mode.0 as u64)],
+    )?;
     let disk = open_all(meeting, &path, mode, &info)?;
     let shared = SharedPointer::new(&own, origin)?;
     own.stand_for(errhandler.clone());
@@ -94,6 +95,7 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
         errhandler: Mutex::new(errhandler),
         info,
         gather_buffers: Mutex::default(),
+        background: Mutex::default(),
         tasks: OnceLock::new(),
         handle: AtomicUsize::new(0),
     }));
@@ -147,14 +149,17 @@ impl CollectiveFile<'_> {
             let view = View::new(disp, types, found, self.file.mode().writes())?;
             Ok((view, info))
         })();
-        let (view, info) = agreement.agree(made)?;
         let mut hash = DefaultHasher::new();
-        view.representation().name().hash(&mut hash);
-        agreement.same("the data representation of the view", hash.finish())?;
-        agreement.same(
-            "the extent of the view's etype",
-            view.etype().extent() as u64,
-        )?;
+        let mut extent = 0;
+        if let Ok((view, _)) = &made {
+            view.representation().name().hash(&mut hash);
+            extent = view.etype().extent();
+        }
+        let same = [
+            ("the data representation of the view", hash.finish()),
+            ("the extent of the view's etype", extent as u64),
+        ];
+        let (view, info) = agreement.agree_on(made, same)?;
         hints::update(&self.file.0.info, &info);
         *lock(&self.file.0.view) = Arc::new(view);
         let reset = self.file.0.pointers.reset(0, self.file.comm().rank() == 0);
@@ -180,7 +185,8 @@ impl CollectiveFile<'_> {
     }
 }
 
-/// Opens the file at all processes: rank 0 first, which makes it where that is asked for.
+/// Opens the file at all processes. Rank 0 comes first where one process is to make it: a file that
+/// must not be there, or one that hosts may not share.
 fn open_all(
     meeting: Agreement<'_>,
     path: &Path,
@@ -199,6 +205,10 @@ fn open_all(
     let open = |options| PosixFileSystem.open(path, options).map_err(Error::from);
     if meeting.comm.size() == 1 {
         return open(options);
+    }
+    let makes = options.create && (options.exclusive || !meeting.comm.is_on_node());
+    if !makes {
+        return meeting.agree(open(options));
     }
     let first = match meeting.comm.rank() {
         0 => open(options).map(Some),

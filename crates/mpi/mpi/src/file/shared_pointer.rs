@@ -1,5 +1,6 @@
-//! The word of a shared file pointer: in this process if there is one only, else in a window that
-//! rank 0 holds. Nothing is stored in the file system.
+//! The word of a shared file pointer: in this process if there is one only, in the segment of the
+//! file's communicator if all share a node, else in a window that rank 0 holds. Nothing is stored in
+//! the file system.
 
 use crate::comm::Comm;
 use crate::datatype::Datatype;
@@ -18,7 +19,9 @@ const UINT64: u16 = 0x259;
 pub(super) enum SharedPointer {
     /// The file has one process.
     Alone(AtomicU64),
-    /// Rank 0's part of a window.
+    /// A word of the communicator's segment, which all processes map.
+    InSegment(Comm),
+    /// Rank 0's part of a window, where the processes have no segment.
     InWindow(Window),
 }
 
@@ -27,6 +30,10 @@ impl SharedPointer {
     pub fn new(comm: &Comm, origin: CallOrigin) -> Result<Self> {
         if comm.size() == 1 {
             return Ok(Self::alone());
+        }
+        // The segment is there, or not, at all processes: these had a collective before.
+        if comm.segment_word().is_some() {
+            return Ok(Self::InSegment(comm.clone()));
         }
         let size = match comm.rank() {
             0 => 8,
@@ -52,7 +59,7 @@ impl SharedPointer {
     /// Ends the pointer. Collective.
     pub fn free(&self, origin: CallOrigin) -> Result<()> {
         match self {
-            Self::Alone(_) => Ok(()),
+            Self::Alone(_) | Self::InSegment(_) => Ok(()),
             Self::InWindow(window) => {
                 window.unlock_all()?;
                 window.free(origin)
@@ -60,30 +67,49 @@ impl SharedPointer {
         }
     }
 
+    /// The word, where this process maps it.
+    fn word(&self) -> Option<&AtomicU64> {
+        match self {
+            Self::Alone(word) => Some(word),
+            Self::InSegment(comm) => comm.segment_word(),
+            Self::InWindow(_) => None,
+        }
+    }
+
     pub fn get(&self) -> Result<u64> {
         match self {
-            Self::Alone(word) => Ok(word.load(Ordering::Relaxed)),
             Self::InWindow(window) => update(window, PredefinedOp::NoOp, 0),
+            mapped => Ok(mapped.word().ok_or_else(no_word)?.load(Ordering::Relaxed)),
         }
     }
 
     pub fn set(&self, etypes: u64) -> Result<()> {
         match self {
-            Self::Alone(word) => {
+            Self::InWindow(window) => update(window, PredefinedOp::Replace, etypes).map(drop),
+            mapped => {
+                let word = mapped.word().ok_or_else(no_word)?;
                 word.store(etypes, Ordering::Relaxed);
                 Ok(())
             }
-            Self::InWindow(window) => update(window, PredefinedOp::Replace, etypes).map(drop),
         }
     }
 
     /// Moves the pointer, and returns where it was.
     pub fn fetch_add(&self, etypes: u64) -> Result<u64> {
         match self {
-            Self::Alone(word) => Ok(word.fetch_add(etypes, Ordering::Relaxed)),
             Self::InWindow(window) => update(window, PredefinedOp::Sum, etypes),
+            mapped => {
+                let word = mapped.word().ok_or_else(no_word)?;
+                Ok(word.fetch_add(etypes, Ordering::Relaxed))
+            }
         }
     }
+}
+
+#[cold]
+fn no_word() -> Error {
+    let text = "the communicator of a file has lost its segment";
+    Error::new(Class::Intern, text)
 }
 
 /// Changes the word, and returns what it was.

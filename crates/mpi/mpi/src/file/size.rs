@@ -22,8 +22,8 @@ impl CollectiveFile<'_> {
                 .file
                 .error(Class::ReadOnly, "was opened for reading only")),
         });
-        let size = agreement.agree(checked)?;
-        agreement.same(&format!("the size given to {call}"), size)?;
+        let what = format!("the size given to {call}");
+        let size = agreement.agree_on(checked, [(what.as_str(), size as u64)])?;
         let done = match self.file.comm().rank() {
             0 => act(size),
             _ => Ok(()),

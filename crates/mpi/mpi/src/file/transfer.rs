@@ -21,8 +21,8 @@ pub enum Direction {
 }
 
 /// Bytes of data that one slice moves at most, where the transfer is sliced at all.
-pub(super) const SLICE_BYTES: u64 = 4 << 20;
-/// Bytes that are packed, or read over gaps, at once.
+const SLICE_BYTES: u64 = 4 << 20;
+/// Bytes that are packed at once.
 const STAGE_BYTES: u64 = 1 << 20;
 /// Reads go over a gap if at least one of so many bytes is wanted.
 const SIEVE_SHARE: u64 = 4;
@@ -42,6 +42,20 @@ pub(super) struct Transfer {
     pub done: u64,
     /// Nobody else may see a part of it.
     pub atomic: bool,
+    pub sieving: Sieving,
+}
+
+/// How accesses go over gaps in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sieving {
+    /// Reads take gaps along where that pays.
+    pub reads: bool,
+    /// Bytes that are read at once.
+    pub read_bytes: u64,
+    /// Writes read what is in the gaps and write it again, under locks. All writes take these then.
+    pub writes: bool,
+    /// Bytes that are written at once.
+    pub write_bytes: u64,
 }
 
 /// State of a transfer after a slice.
@@ -51,6 +65,48 @@ pub(super) enum TransferState {
     Unfinished,
     /// All is done, or the file has ended.
     Finished,
+}
+
+/// A transfer that moves slice by slice, with the lock of atomic mode held from the first to the
+/// last.
+pub(super) struct SlicedTransfer {
+    transfer: Transfer,
+    /// The range that is locked in atomic mode.
+    held: Option<Range<u64>>,
+    has_begun: bool,
+}
+
+impl SlicedTransfer {
+    pub fn new(transfer: Transfer) -> Self {
+        Self {
+            transfer,
+            held: None,
+            has_begun: false,
+        }
+    }
+
+    /// Returns the bytes that were moved.
+    pub fn moved(&self) -> u64 {
+        self.transfer.done
+    }
+
+    /// Moves a slice; returns how the transfer ended, if it did.
+    pub fn advance(&mut self) -> Option<Result<()>> {
+        let moved = self.move_slice();
+        if let Ok(TransferState::Unfinished) = moved {
+            return None;
+        }
+        let unlocked = self.transfer.unlock(self.held.take());
+        Some(moved.and(unlocked))
+    }
+
+    fn move_slice(&mut self) -> Result<TransferState> {
+        if !self.has_begun {
+            self.held = self.transfer.lock()?;
+            self.has_begun = true;
+        }
+        self.transfer.slice(SLICE_BYTES)
+    }
 }
 
 impl Transfer {
@@ -94,6 +150,7 @@ impl Transfer {
         let (moved, outcome) = match (self.direction, self.map.is_contiguous()) {
             (Direction::Read, true) => self.read_straight(len),
             (Direction::Read, false) => self.read_runs(len),
+            (Direction::Write, _) if self.sieving.writes => self.write_sieved(len),
             (Direction::Write, true) => self.write_straight(len),
             (Direction::Write, false) => self.write_runs(len),
         };
@@ -156,7 +213,8 @@ impl Transfer {
                 let span = (run.offset + run.len).saturating_sub(first.offset);
                 let pays = gap.is_some_and(|gap| gap <= GAP_BYTES)
                     || span <= (wanted + run.len).saturating_mul(SIEVE_SHARE);
-                if gap.is_none() || span > STAGE_BYTES || !pays {
+                let pays = pays && self.sieving.reads;
+                if gap.is_none() || span > self.sieving.read_bytes || !pays {
                     break;
                 }
                 (end, wanted) = (run.offset + run.len, wanted + run.len);
@@ -185,7 +243,7 @@ impl Transfer {
     ) -> (u64, Result<()>) {
         let start = group[0].offset;
         if memory.is_none() {
-            match stage(STAGE_BYTES) {
+            match scratch(self.sieving.read_bytes) {
                 Ok(made) => *memory = Some(made),
                 Err(error) => return (0, Err(error)),
             }
@@ -272,9 +330,94 @@ impl Transfer {
     }
 }
 
+impl Transfer {
+    /// Writes under locks, groups of runs with the gaps between them.
+    fn write_sieved(&self, len: u64) -> (u64, Result<()>) {
+        let mut runs = self.map.runs(self.from + self.done, len).peekable();
+        let (mut moved, mut group, mut memory) = (0, Vec::new(), None);
+        while let Some(first) = runs.next() {
+            group.clear();
+            group.push(first);
+            let (mut end, mut wanted) = (first.offset + first.len, first.len);
+            while let Some(run) = runs.next_if(|run| {
+                run.offset >= end && run.offset + run.len - first.offset <= self.sieving.write_bytes
+            }) {
+                (end, wanted) = (run.offset + run.len, wanted + run.len);
+                group.push(run);
+            }
+            let span = first.offset..end;
+            let (done, outcome) = match self.under_lock(&span, || {
+                Ok(match group.as_slice() {
+                    [run] => self.write_run(*run, self.done + moved, &mut memory),
+                    group => self.write_group(group, &span, self.done + moved)?,
+                })
+            }) {
+                Ok(written) => written,
+                Err(error) => (0, Err(error)),
+            };
+            moved += done;
+            if outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+
+    /// Holds the lock of a range meanwhile; atomic accesses hold it anyway.
+    fn under_lock<T>(&self, span: &Range<u64>, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.atomic {
+            return act();
+        }
+        self.disk.lock(span.clone(), LockKind::Exclusive, true)?;
+        let outcome = act();
+        self.disk.unlock(span.clone())?;
+        outcome
+    }
+
+    /// Reads what is in the gaps of a group of runs, and writes all of it with one call.
+    fn write_group(
+        &self,
+        group: &[FileRun],
+        span: &Range<u64>,
+        from: u64,
+    ) -> Result<(u64, Result<()>)> {
+        let bytes = (span.end - span.start) as usize;
+        let room = scratch(bytes as u64)?;
+        let whole = Packed::new(room.mem(), bytes);
+        let there = self
+            .disk
+            .read_at(span.start, whole)
+            .map_err(|failed| failed.error)?;
+        // What lies behind the end of the file reads as zeros from now on.
+        room.mem()
+            .with_mut(there as isize, bytes - there as usize, |rest| rest.fill(0));
+        let mut moved = 0;
+        for run in group {
+            let at = (run.offset - span.start) as isize;
+            let piece = Packed::new(room.mem().offset(at), run.len as usize);
+            self.data.pack_to(from + moved, piece);
+            moved += run.len;
+        }
+        Ok(match self.disk.write_at(span.start, whole) {
+            Ok(()) => (moved, Ok(())),
+            Err(failed) => {
+                let end = span.start + failed.done;
+                let written = group
+                    .iter()
+                    .map(|run| end.saturating_sub(run.offset).min(run.len));
+                (written.sum(), Err(failed.error.into()))
+            }
+        })
+    }
+}
+
 /// Memory for packed bytes.
 fn stage(len: u64) -> Result<Scratch> {
-    Scratch::new(len.min(STAGE_BYTES) as usize).ok_or_else(no_memory)
+    scratch(len.min(STAGE_BYTES))
+}
+
+fn scratch(bytes: u64) -> Result<Scratch> {
+    Scratch::new(bytes as usize).ok_or_else(no_memory)
 }
 
 #[cold]

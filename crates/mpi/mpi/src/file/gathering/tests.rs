@@ -2,13 +2,18 @@
 //! with the same accesses one after the other.
 
 use super::*;
+use crate::file::agreement::in_call;
+use crate::file::background::BackgroundAccess;
+use crate::file::disk_work::AccessWaker;
 use crate::file::plan::{AccessPlan, AccessSummary, Buffering, PlanSetting, writer_candidates};
 use crate::file::stripes::stripes_of;
 use crate::file::view::FileRun;
+use crate::request;
 use crate::testing::{TestBytes, engine_job};
 use garonne_engine::api::CallOrigin;
 use garonne_files::simulated::{Faults, SimulatedFileSystem};
 use garonne_files::{FileSystem, OpenOptions};
+use garonne_progress::tasks::shared;
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Mutex;
@@ -30,14 +35,16 @@ struct Access {
     /// The program's data are every other byte of its memory.
     spread: bool,
     seed: u64,
+    waiting: Waiting,
 }
 
 fn some_access() -> impl Strategy<Value = Access> {
     let steps = prop::collection::vec((0u64..50, 1u64..40, 1usize..5), 0..8);
     let ranks = prop::collection::vec((0u64..200, steps), 1..6);
     let setting = (1u32..4, 1u32..3, 16u64..400, 0u64..2000);
-    (ranks, setting, any::<bool>(), any::<u64>()).prop_map(
-        |(ranks, (writers, hosts, window_bytes, size), spread, seed)| Access {
+    let waiting = prop_oneof![Just(Waiting::InCall), Just(Waiting::InBackground)];
+    (ranks, setting, any::<bool>(), any::<u64>(), waiting).prop_map(
+        |(ranks, (writers, hosts, window_bytes, size), spread, seed, waiting)| Access {
             ranks,
             writers,
             hosts,
@@ -45,6 +52,7 @@ fn some_access() -> impl Strategy<Value = Access> {
             size,
             spread,
             seed,
+            waiting,
         },
     )
 }
@@ -140,20 +148,43 @@ impl Access {
                 write: true,
                 ..OpenOptions::default()
             };
-            let outcome = Gathering {
-                meeting: Agreement {
-                    comm: &comm,
-                    origin: CallOrigin::default(),
-                },
-                disk: &*disk.open(Path::new("file"), options).unwrap(),
-                domains: &domains,
-                direction,
-                stripes: &stripes,
-                stripes_max: 1 << 10,
-                data: &data,
-                buffers: &mut GatherBuffers::default(),
-            }
-            .run();
+            let disk = disk.open(Path::new("file"), options).unwrap();
+            let (domains, on, waiting) = (domains.clone(), comm.clone(), self.waiting);
+            let workers = match waiting {
+                Waiting::InCall => DiskWorkers::Caller,
+                Waiting::InBackground => {
+                    DiskWorkers::Tasks(shared().unwrap(), Arc::new(AccessWaker::new(&comm)))
+                }
+            };
+            let locks = self.seed % 2 == 0;
+            let work = async move {
+                let mut gathering = Gathering {
+                    meeting: Agreement {
+                        comm: &on,
+                        origin: CallOrigin::default(),
+                        waiting,
+                    },
+                    disk,
+                    workers: &workers,
+                    locks,
+                    domains: &domains,
+                    direction,
+                    stripes: &stripes,
+                    stripes_max: 1 << 10,
+                    data: &data,
+                    buffers: &mut GatherBuffers::default(),
+                };
+                let len = gathering.run().await?;
+                Ok(Status {
+                    len,
+                    ..Status::EMPTY
+                })
+            };
+            let outcome = match waiting {
+                Waiting::InCall => in_call(work),
+                Waiting::InBackground => request::wait(&BackgroundAccess::start(&comm, work)),
+            };
+            let outcome = outcome.map(|status| status.len);
             let now = memory.get().into_iter().step_by(step).take(len).collect();
             found.lock().unwrap()[rank as usize] = Some((outcome, now));
         });
