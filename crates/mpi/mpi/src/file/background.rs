@@ -1,9 +1,9 @@
-//! Collective accesses that go on beside the program (`MPI_File_iwrite_all`, split ones): steppers of
-//! the rank's engine, which take the same way as blocking ones and give way where those wait.
+//! Collective accesses that go on beside the program (`MPI_File_iwrite_all`, split ones): steppers
+//! of the rank's engine, which take the same way as blocking ones and give way where those wait.
 //!
 //! The accesses of a file take place one after the other, in the order of their calls, so all
 //! processes meet in one order. A blocking collective call waits for those before it
-//! ([`File::finish_background`]).
+//! ([`finish_background`]).
 
 use super::File;
 use super::agreement::{Agreement, Waiting};
@@ -31,7 +31,7 @@ pub(super) struct BackgroundAccess {
     work: Mutex<Option<AccessWork>>,
     outcome: Mutex<Option<Outcome>>,
     is_over: AtomicBool,
-    /// Its end converts data by functions of the program.
+    /// The access ends with functions of the program, which convert data.
     ends_in_program: bool,
     waiter: AnyOfWaiter,
 }
@@ -135,53 +135,51 @@ impl BackgroundAccess {
     }
 }
 
-impl File {
-    /// Starts a collective access, of which this process's part may have been refused: the others
-    /// then hear of it.
-    pub(super) fn start_in_background(
-        &self,
-        direction: Direction,
-        ready: Result<ReadyAccess>,
-        origin: CallOrigin,
-    ) -> Request {
-        let ends_in_program = matches!(&ready, Ok(ready) if ready.staged.ends_in_program());
-        let workers = match (ends_in_program, self.tasks()) {
-            (false, Some(tasks)) => {
-                DiskWorkers::Tasks(tasks.clone(), Arc::new(AccessWaker::new(self.comm())))
-            }
-            _ => DiskWorkers::Caller,
-        };
-        let mut last = lock(&self.0.background);
-        let (file, before) = (self.clone(), last.clone());
-        let work = async move {
-            poll_fn(
-                |_| match before.upgrade().is_none_or(|before| before.is_done()) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                },
-            )
-            .await;
-            let meeting = Agreement {
-                comm: file.comm(),
-                origin,
-                waiting: Waiting::InBackground,
-            };
-            let decided = meeting.decide(&file, direction, ready).await?;
-            meeting.carry_out(&file, &workers, decided).await
-        };
-        let access = BackgroundAccess::new((self.comm(), origin), ends_in_program, work);
-        *last = Arc::downgrade(&access);
-        drop(last);
-        access.begin()
-    }
-
-    /// Waits until the collective accesses in the background are over.
-    pub(super) fn finish_background(&self) {
-        let last = lock(&self.0.background).upgrade();
-        if let Some(access) = last.filter(|access| !access.is_done()) {
-            let host = &self.comm().process().host;
-            host.wait_for(&|| access.awaits(), &mut || access.is_done());
+/// Starts a collective access, of which this process's part may have been refused: the others
+/// then hear of it.
+pub(super) fn start_in_background(
+    file: &File,
+    direction: Direction,
+    ready: Result<ReadyAccess>,
+    origin: CallOrigin,
+) -> Request {
+    let ends_in_program = matches!(&ready, Ok(ready) if ready.staged.ends_in_program());
+    let workers = match (ends_in_program, file.tasks()) {
+        (false, Some(tasks)) => {
+            DiskWorkers::Tasks(tasks.clone(), Arc::new(AccessWaker::new(file.comm())))
         }
+        _ => DiskWorkers::Caller,
+    };
+    let mut last = lock(&file.0.background);
+    let (own, before) = (file.clone(), last.clone());
+    let work = async move {
+        poll_fn(
+            |_| match before.upgrade().is_none_or(|before| before.is_done()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            },
+        )
+        .await;
+        let meeting = Agreement {
+            comm: own.comm(),
+            origin,
+            waiting: Waiting::InBackground,
+        };
+        let decided = meeting.decide(&own, direction, ready).await?;
+        meeting.carry_out(&own, &workers, decided).await
+    };
+    let access = BackgroundAccess::new((file.comm(), origin), ends_in_program, work);
+    *last = Arc::downgrade(&access);
+    drop(last);
+    access.begin()
+}
+
+/// Waits until the collective accesses in the background are over.
+pub(super) fn finish_background(file: &File) {
+    let last = lock(&file.0.background).upgrade();
+    if let Some(access) = last.filter(|access| !access.is_done()) {
+        let host = &file.comm().process().host;
+        host.wait_for(&|| access.awaits(), &mut || access.is_done());
     }
 }
 

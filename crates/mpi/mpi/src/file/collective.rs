@@ -5,6 +5,7 @@
 
 use super::File;
 use super::agreement::{Agreement, in_call};
+use super::background;
 use super::disk_work::DiskWorkers;
 use super::independent::{Access, Place, ReadyAccess};
 use super::pointers::Whence;
@@ -75,7 +76,7 @@ impl CollectiveFile<'_> {
 
     /// What the processes of the file agree by. Accesses that began before end first.
     pub(super) fn agreement(&self) -> Agreement<'_> {
-        self.file.finish_background();
+        background::finish_background(self.file);
         Agreement::in_call(self.file.comm(), self.origin)
     }
 
@@ -107,7 +108,7 @@ impl CollectiveFile<'_> {
 
     /// Starts an access, or takes part in it as the one that was refused.
     fn start(&self, direction: Direction, ready: Result<ReadyAccess>) -> Request {
-        self.file.start_in_background(direction, ready, self.origin)
+        background::start_in_background(self.file, direction, ready, self.origin)
     }
 
     /// Checks an access and places it behind those of lower ranks. The inner error is this

@@ -1,6 +1,6 @@
-//! The word of a shared file pointer: in this process if there is one only, in the segment of the
-//! file's communicator if all share a node, else in a window that rank 0 holds. Nothing is stored in
-//! the file system.
+//! The word of a shared file pointer: in this process if there is one only, in the segment of
+//! the file's communicator if all share a node, else in a window that rank 0 holds. Nothing is
+//! stored in the file system.
 
 use crate::comm::Comm;
 use crate::datatype::Datatype;
