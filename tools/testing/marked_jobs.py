@@ -1,5 +1,6 @@
 """Jobs whose processes are known by a mark in their environment, whatever became of their parents: so a test can tell what a job has left behind."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -45,7 +46,8 @@ class MarkedJob:
     def end_well(self, program, limit=PATIENCE_S, about=""):
         """Has the ranks, which are `program`, come to their end, and all be well."""
         for pid in self.ranks(program):
-            os.kill(pid, signal.SIGUSR1)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
         code, output = self.end(limit)
         expect(code == 0 and "all is well" in output, f"{about}exit code {code}", output)
 
