@@ -172,6 +172,54 @@ static void ends(void)
     file_end(&file, name);
 }
 
+/* Writes of one process between each other's blocks, of which each takes the gaps along: nothing is lost. */
+static void over_gaps(void)
+{
+    enum { BLOCKS = 20000, BLOCK = 8, TILES = 4, PARTS = 2 };
+    char own[600];
+    MPI_File file;
+    MPI_Info info;
+    MPI_Datatype blocks, tile;
+    MPI_Request requests[PARTS];
+    unsigned char *data[PARTS], *back = check_alloc(BLOCKS * BLOCK * TILES);
+    snprintf(own, sizeof own, "%s-%d", file_name("gaps"), check_rank);
+    MPI_File_delete(own, MPI_INFO_NULL);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "romio_ds_write", "enable");
+    CHECK_EQ(MPI_File_open(MPI_COMM_SELF, own, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, info, &file), MPI_SUCCESS);
+    MPI_Info_free(&info);
+    MPI_Type_vector(BLOCKS, BLOCK, BLOCK * TILES, MPI_BYTE, &blocks);
+    MPI_Type_create_resized(blocks, 0, BLOCK, &tile);
+    MPI_Type_commit(&tile);
+    for (int atomic = 0; atomic < 2; atomic++) {
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        CHECK_EQ(MPI_File_set_size(file, 0), MPI_SUCCESS);
+        CHECK_EQ(MPI_File_set_size(file, BLOCKS * BLOCK * TILES), MPI_SUCCESS);
+        CHECK_EQ(MPI_File_set_atomicity(file, atomic), MPI_SUCCESS);
+        CHECK_EQ(MPI_File_set_view(file, 0, MPI_BYTE, tile, "native", MPI_INFO_NULL), MPI_SUCCESS);
+        for (int part = 0; part < PARTS; part++) {
+            data[part] = check_alloc(BLOCKS * BLOCK);
+            memset(data[part], part + 1, BLOCKS * BLOCK);
+            CHECK_EQ(MPI_File_iwrite_at(file, (MPI_Offset)part * BLOCKS * BLOCK, data[part], BLOCKS * BLOCK, MPI_BYTE, &requests[part]), MPI_SUCCESS);
+        }
+        CHECK_EQ(MPI_Waitall(PARTS, requests, MPI_STATUSES_IGNORE), MPI_SUCCESS);
+        MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+        CHECK_EQ(MPI_File_read_at(file, 0, back, BLOCKS * BLOCK * TILES, MPI_BYTE, MPI_STATUS_IGNORE), MPI_SUCCESS);
+        int lost = 0;
+        for (int i = 0; i < BLOCKS * BLOCK * TILES; i++) {
+            int tile_of = i / BLOCK % TILES;
+            lost += back[i] != (tile_of < PARTS ? tile_of + 1 : 0);
+        }
+        CHECK_EQ(lost, 0);
+        for (int part = 0; part < PARTS; part++)
+            free(data[part]);
+    }
+    MPI_Type_free(&tile);
+    MPI_Type_free(&blocks);
+    free(back);
+    CHECK_EQ(MPI_File_close(&file), MPI_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -180,5 +228,6 @@ int main(int argc, char **argv)
     RUN(by_pointer);
     RUN(collective);
     RUN(ends);
+    RUN(over_gaps);
     return check_end();
 }

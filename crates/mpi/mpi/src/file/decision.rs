@@ -194,7 +194,11 @@ impl Agreement<'_> {
             meeting: self,
             disk: file.0.disk.clone(),
             workers,
-            locks: ready.transfer.sieving.writes,
+            locks: ready
+                .transfer
+                .sieving
+                .writes
+                .then(|| ready.transfer.gap_lock.clone()),
             domains: &domains,
             direction: ready.transfer.direction,
             stripes: &decision.stripes,

@@ -16,11 +16,12 @@ use super::coverage::Coverage;
 use super::disk_work::DiskWorkers;
 use super::plan::FileDomains;
 use super::stripes::{Stripe, StripeCursor};
-use super::transfer::Direction;
+use super::transfer::{Direction, GapLock};
 use crate::error::{Class, Error, Result};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request::{Request, Status};
 use garonne_files::{File as DiskFile, LockKind};
+use garonne_sync::mutex::lock;
 use garonne_sync::user::{Data, Packed, Scratch, Strided, UserMem};
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub(super) struct Gathering<'a> {
     pub disk: Arc<dyn DiskFile>,
     pub workers: &'a DiskWorkers,
     /// Others may write over gaps: writes take locks.
-    pub locks: bool,
+    pub locks: Option<GapLock>,
     pub domains: &'a FileDomains,
     pub direction: Direction,
     /// What this process touches.
@@ -521,9 +522,12 @@ impl<'a> Gathering<'a> {
         outcome?;
         let pieces: Vec<_> = self.buffers.coverage.ranges().collect();
         let (disk, start, all) = (self.disk.clone(), range.start, range.clone());
-        let locks = self.locks;
+        let locks = self.locks.clone();
         let write = move || {
-            if locks && let Err(error) = disk.lock(all.clone(), LockKind::Exclusive, true) {
+            let alone = locks.as_ref().map(|locks| lock(locks));
+            if alone.is_some()
+                && let Err(error) = disk.lock(all.clone(), LockKind::Exclusive, true)
+            {
                 return Some(Err(error.into()));
             }
             let mut pieces = pieces.iter().map(|bytes| {
@@ -531,9 +535,9 @@ impl<'a> Gathering<'a> {
                 disk.write_at(start + bytes.start as u64, from)
             });
             let outcome = pieces.try_for_each(|written| written.map_err(|failed| failed.error));
-            let unlocked = match locks {
-                true => disk.unlock(all.clone()),
-                false => Ok(()),
+            let unlocked = match alone {
+                Some(_) => disk.unlock(all.clone()),
+                None => Ok(()),
             };
             Some(outcome.and(unlocked).map_err(Error::from))
         };

@@ -175,6 +175,7 @@ impl File {
                 done: 0,
                 atomic: self.0.atomic.load(Ordering::Relaxed),
                 sieving: hints::sieving(&self.0.info, self.mode().reads()),
+                gap_lock: self.0.gap_lock.clone(),
             },
             staged,
         })

@@ -60,6 +60,7 @@ use pointers::FilePointers;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use transfer::GapLock;
 use view::View;
 
 /// An open file.
@@ -89,6 +90,7 @@ struct FileInner {
     info: Info,
     /// Memory of accesses through writers.
     gather_buffers: Mutex<GatherBuffers>,
+    gap_lock: GapLock,
     background: LastBackgroundAccess,
     /// Where nonblocking accesses run, once there was one.
     tasks: OnceLock<Option<Tasks>>,

@@ -95,6 +95,7 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
         errhandler: Mutex::new(errhandler),
         info,
         gather_buffers: Mutex::default(),
+        gap_lock: Arc::default(),
         background: Mutex::default(),
         tasks: OnceLock::new(),
         handle: AtomicUsize::new(0),

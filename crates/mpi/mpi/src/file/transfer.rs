@@ -7,9 +7,10 @@
 use super::view::{FileMap, FileRun};
 use crate::error::{Class, Error, Result};
 use garonne_files::LockKind;
+use garonne_sync::mutex::lock;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Directions of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,13 @@ pub(super) struct Transfer {
     /// Nobody else may see a part of it.
     pub atomic: bool,
     pub sieving: Sieving,
+    /// Held where gaps are read, changed and written: locks of the file system do not exclude those
+    /// of one open file from each other.
+    pub gap_lock: GapLock,
 }
+
+/// Excludes the accesses by one open file from each other while one writes over gaps.
+pub(super) type GapLock = Arc<Mutex<()>>;
 
 /// How accesses go over gaps in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,13 +372,16 @@ impl Transfer {
 
     /// Holds the lock of a range meanwhile; atomic accesses hold it anyway.
     fn under_lock<T>(&self, span: &Range<u64>, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _alone = lock(&self.gap_lock);
         if self.atomic {
             return act();
         }
         self.disk.lock(span.clone(), LockKind::Exclusive, true)?;
         let outcome = act();
-        self.disk.unlock(span.clone())?;
-        outcome
+        let unlocked = self.disk.unlock(span.clone());
+        let value = outcome?;
+        unlocked?;
+        Ok(value)
     }
 
     /// Reads what is in the gaps of a group of runs, and writes all of it with one call.

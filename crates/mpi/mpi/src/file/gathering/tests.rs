@@ -156,7 +156,7 @@ impl Access {
                     DiskWorkers::Tasks(shared().unwrap(), Arc::new(AccessWaker::new(&comm)))
                 }
             };
-            let locks = self.seed.is_multiple_of(2);
+            let locks = self.seed.is_multiple_of(2).then(GapLock::default);
             let work = async move {
                 let mut gathering = Gathering {
                     meeting: Agreement {
