@@ -85,9 +85,11 @@ pub extern "C" fn GOMP_single_copy_end(data: *mut c_void) {
     thread.barrier(false);
 }
 
-unsafe fn text<'a>(message: *const u8, length: usize) -> std::borrow::Cow<'a, str> {
+/// What an error directive says.
+unsafe fn error_directive(message: *const u8, length: usize) -> String {
+    let encountered = "error directive encountered";
     if message.is_null() {
-        return "error directive encountered".into();
+        return encountered.into();
     }
     let length = match length {
         // SAFETY: without a length the text ends with a zero.
@@ -95,28 +97,19 @@ unsafe fn text<'a>(message: *const u8, length: usize) -> std::borrow::Cow<'a, st
         length => length,
     };
     // SAFETY: the compiler passes a text of that length.
-    String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(message, length) })
+    let text = unsafe { std::slice::from_raw_parts(message, length) };
+    format!("{encountered}: {}", String::from_utf8_lossy(text))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GOMP_warning(message: *const u8, length: usize) {
-    if message.is_null() {
-        crate::tell("error directive encountered");
-    } else {
-        // SAFETY: as there.
-        let message = unsafe { text(message, length) };
-        crate::tell(&format!("error directive encountered: {message}"));
-    }
+    // SAFETY: as there.
+    crate::tell(&unsafe { error_directive(message, length) });
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GOMP_error(message: *const u8, length: usize) {
-    if message.is_null() {
-        crate::fatal("fatal error: error directive encountered");
-    }
     // SAFETY: as there.
-    let message = unsafe { text(message, length) };
-    crate::fatal(&format!(
-        "fatal error: error directive encountered: {message}"
-    ));
+    let text = unsafe { error_directive(message, length) };
+    crate::fatal(&format!("fatal error: {text}"));
 }
