@@ -4,18 +4,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : fail(#what, __LINE__))
-
-static void fail(const char *what, int line) {
-    fprintf(stderr, "line %d: %s does not hold\n", line, what);
-    abort();
-}
+#include "check.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t never = PTHREAD_COND_INITIALIZER;

@@ -5,18 +5,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : fail(#what, __LINE__))
-
-static void fail(const char *what, int line) {
-    fprintf(stderr, "line %d: %s does not hold\n", line, what);
-    abort();
-}
+#include "check.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_there = PTHREAD_COND_INITIALIZER;

@@ -5,18 +5,11 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(what) ((what) ? (void)0 : fail(#what, __LINE__))
-
-static void fail(const char *what, int line) {
-    fprintf(stderr, "line %d: %s does not hold\n", line, what);
-    abort();
-}
+#include "check.h"
 
 // A signal to one thread runs its handler in that thread, whether it waits or runs.
 

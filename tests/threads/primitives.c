@@ -4,21 +4,15 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "check.h"
 
-#define CHECK(what) ((what) ? (void)0 : fail(#what, __LINE__))
 #define THREADS 16
 #define ROUNDS 200
-
-static void fail(const char *what, int line) {
-    fprintf(stderr, "line %d: %s does not hold\n", line, what);
-    abort();
-}
 
 static struct timespec after(clockid_t clock, long ms) {
     struct timespec time;
