@@ -1,19 +1,18 @@
 """`garonne map` of this machine, of synthetic and of recorded ones (tests/machines): its text, its drawing, and, where there is a browser, where a headless Chromium puts each part of the page. Bad descriptions of machines."""
 
 import gzip
-import html
 import json
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import xml.etree.ElementTree
 
+from .. import browser
 from ..marked_jobs import expect
 from ..runner import Case, Skip
-from .web_pages import BROWSERS, LIMIT_S
 
+LIMIT_S = 120
 # Name, description, CPUs, NUMA nodes.
 SYNTHETIC = (
     ("one core", "core:1 pu:1", 1, 1),
@@ -29,8 +28,7 @@ RECORDED = (
     ("GPUs with distances", "power8gpudistances", 16, 2, ("Tesla P100", "NVLinkBandwidth", "nvml3")),
 )
 # Each part lies in the one around it and beside its siblings; no text is wider than its box or lies over another; a click tells what a part is.
-LOOK = """<script>
-addEventListener("load", () => setTimeout(() => {
+LOOK = """\
   const parts = [...document.querySelectorAll("#machine g.part")];
   const box = new Map(parts.map(part => [part.dataset.at, part.querySelector("rect").getBoundingClientRect()]));
   const has = (a, b) => b.left >= a.left - 0.5 && b.right <= a.right + 0.5 && b.top >= a.top - 0.5 && b.bottom <= a.bottom + 0.5;
@@ -43,17 +41,12 @@ addEventListener("load", () => setTimeout(() => {
   parts.forEach(part => { counts[part.classList[1]] = (counts[part.classList[1]] || 0) + 1; });
   const cpus = parts.filter(part => part.classList.contains("cpu"));
   cpus[cpus.length - 1].dispatchEvent(new MouseEvent("click", { bubbles: true }));
-  const seen = { counts, out: parts.filter(part => part.dataset.parent !== "" && !has(box.get(part.dataset.parent), box.get(part.dataset.at))).length,
+  return { counts, out: parts.filter(part => part.dataset.parent !== "" && !has(box.get(part.dataset.parent), box.get(part.dataset.at))).length,
     overlaps: [...siblings.values()].map(pairs).reduce((sum, count) => sum + count, 0), wide: texts.filter(text => !has(text.parentElement.querySelector("rect").getBoundingClientRect(), text.getBoundingClientRect())).length,
     textOverlaps: pairs(texts.map(text => text.getBoundingClientRect())), smallest: Math.min(...texts.map(text => text.getBoundingClientRect().height)),
     numbers: cpus.map(cpu => cpu.querySelector("text").textContent), detail: document.getElementById("detail").textContent, tables: document.querySelectorAll("#distances table").length,
     loaded: performance.getEntriesByType("resource").length, scrolls: document.documentElement.scrollWidth > innerWidth };
-  const made = document.createElement("pre");
-  made.id = "seen";
-  made.textContent = JSON.stringify(seen);
-  document.body.append(made);
-}, 300));
-</script>"""
+"""
 
 
 def suite(context):
@@ -89,18 +82,9 @@ class Map:
 
     def seen(self):
         """What a browser makes of the page; None without a browser."""
-        page, looked = self.directory / "page.html", self.directory / "looked.html"
+        page = self.directory / "page.html"
         self.output("--html", page)
-        browser = next((path for path in map(shutil.which, BROWSERS) if path), None)
-        if browser is None:
-            return None
-        looked.write_text(page.read_text().replace("</body>", LOOK + "</body>"))
-        with tempfile.TemporaryDirectory() as profile:
-            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--window-size=1400,1000"]
-            done = subprocess.run([*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{looked}"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
-        expect(found is not None, "the browser shows no page", done.stdout[-2000:] + done.stderr[-2000:])
-        return json.loads(html.unescape(found.group(1)))
+        return browser.seen(page, LOOK)
 
 
 def objects(tree):

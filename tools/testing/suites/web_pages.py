@@ -2,26 +2,23 @@
 browser, what a headless Chromium makes of it: nothing is loaded, nothing lies over anything else.
 """
 
-import html
 import json
 import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
 
+from .. import browser
 from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Skip, check
 
 LIMIT_S = 120
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # No ranks' boxes, and no texts of the drawing, overlap; and all lies within the drawing.
-LOOK = """<script>
-addEventListener("load", () => setTimeout(() => {
+LOOK = """\
   const boxes = (of) => [...document.querySelectorAll(of)].map(element => element.getBoundingClientRect());
   const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5;
   const pairs = (all) => all.flatMap((a, at) => all.slice(at + 1).filter(b => meet(a, b)));
@@ -29,16 +26,11 @@ addEventListener("load", () => setTimeout(() => {
   const out = (box) => box.left < drawing.left - 1 || box.right > drawing.right + 1 || box.top < drawing.top - 1 || box.bottom > drawing.bottom + 1;
   const ranks = boxes("g.rank > rect"), texts = boxes("#map svg text"), hosts = boxes("rect.hostbox");
   const wide = [...document.querySelectorAll("g.rank")].filter(rank => [...rank.querySelectorAll("text")].some(text => text.getBoundingClientRect().width > rank.querySelector("rect").getBoundingClientRect().width));
-  const seen = { ranks: ranks.length, hosts: hosts.length, rows: document.querySelectorAll("#ranks tr").length - 1, traffic: document.querySelectorAll("path.traffic").length,
+  return { ranks: ranks.length, hosts: hosts.length, rows: document.querySelectorAll("#ranks tr").length - 1, traffic: document.querySelectorAll("path.traffic").length,
     waits: document.querySelectorAll("path.waits").length, overlaps: pairs(ranks).length + pairs(texts).length + pairs(hosts).length, out: [...ranks, ...texts, ...hosts].filter(out).length, wide: wide.length,
     pairs: document.querySelectorAll("#traffic tr").length - 1, scrolls: document.documentElement.scrollWidth > innerWidth, loaded: performance.getEntriesByType("resource").length,
     states: [...document.querySelectorAll("g.rank")].map(rank => rank.dataset.state), verdict: document.getElementById("verdict").textContent };
-  const made = document.createElement("pre");
-  made.id = "seen";
-  made.textContent = JSON.stringify(seen);
-  document.body.append(made);
-}, 300));
-</script>"""
+"""
 
 
 def suite(context):
@@ -99,18 +91,7 @@ class Stuck:
 
     def seen(self, width=1400):
         """What a browser makes of the page."""
-        browser = next((path for path in map(shutil.which, BROWSERS) if path), None)
-        if browser is None:
-            return None
-        looked = self.directory / "looked.html"
-        # The page's own policy allows scripts that stand in it.
-        looked.write_text(self.page.read_text().replace("</body>", LOOK + "</body>"))
-        with tempfile.TemporaryDirectory() as profile:
-            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", f"--window-size={width},1000"]
-            done = subprocess.run([*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{looked}"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
-        expect(found is not None, "the browser shows no page", done.stdout[-2000:] + done.stderr[-2000:])
-        return json.loads(html.unescape(found.group(1)))
+        return browser.seen(self.page, LOOK, width)
 
 
 def data_of(page):
@@ -236,8 +217,7 @@ def live(stuck):
 
 
 # Of each thread and closed bubble, the innermost box whose area has it, at several steps, by its place on the screen alone.
-WHERE = """<script>
-addEventListener("load", () => setTimeout(() => {
+WHERE = """\
   const middle = (box) => [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
   const boxes = (of) => [...document.querySelectorAll(of)].map(element => [element, element.getBoundingClientRect()]);
   const has = (outer, inner) => inner.left >= outer.left - 0.5 && inner.right <= outer.right + 0.5 && inner.top >= outer.top - 0.5 && inner.bottom <= outer.bottom + 0.5;
@@ -258,12 +238,8 @@ addEventListener("load", () => setTimeout(() => {
   const playing = document.getElementById("play").textContent;
   document.getElementById("play").click();
   document.getElementById("step").click();
-  const made = document.createElement("pre");
-  made.id = "seen";
-  made.textContent = JSON.stringify({ seen, playing, after: document.getElementById("time").textContent, loaded: performance.getEntriesByType("resource").length, scrolls: document.documentElement.scrollWidth > innerWidth });
-  document.body.append(made);
-}, 300));
-</script>"""
+  return { seen, playing, after: document.getElementById("time").textContent, loaded: performance.getEntriesByType("resource").length, scrolls: document.documentElement.scrollWidth > innerWidth };
+"""
 
 
 def positions(lines, step):
@@ -284,26 +260,19 @@ def positions(lines, step):
 
 def replayed(context):
     """Positions are compared with the trace at steps back and forth."""
-    browser = next((path for path in map(shutil.which, BROWSERS) if path), None)
     directory = context.work / "pages-replay"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    garonne, trace, page, looked = context.prefix / "bin" / "garonne", directory / "trace.jsonl", directory / "page.html", directory / "looked.html"
+    garonne, trace, page = context.prefix / "bin" / "garonne", directory / "trace.jsonl", directory / "page.html"
     for workload, scheduler in (("nested", "spread"), ("producer-consumer", "gang")):
         check(context.execute("web-pages simulate", [garonne, "bubbles", "simulate", "--workload", workload, "--scheduler", scheduler, "--trace", trace], timeout=LIMIT_S))
         check(context.execute("web-pages replay", [garonne, "bubbles", "replay", trace, "-o", page], timeout=LIMIT_S))
         lines = [json.loads(line) for line in trace.read_text().splitlines()]
         moves = sum("move" in line for line in lines)
-        if browser is None:
-            raise Skip("there is no Chromium here to draw the page")
         steps = [0, moves // 7, moves // 3, moves // 2 + 1, moves // 4, moves, moves // 5]
-        looked.write_text(page.read_text().replace("</body>", WHERE.replace("STEPS", json.dumps(steps)) + "</body>"))
-        with tempfile.TemporaryDirectory() as profile:
-            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--window-size=1400,1000"]
-            done = subprocess.run([*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{looked}"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
-        expect(found is not None, "the browser shows no page", done.stdout[-2000:] + done.stderr[-2000:])
-        told = json.loads(html.unescape(found.group(1)))
+        told = browser.seen(page, WHERE.replace("STEPS", json.dumps(steps)))
+        if told is None:
+            raise Skip("there is no Chromium here to draw the page")
         expect(told["loaded"] == 0 and not told["scrolls"] and told["playing"] == "pause" and f"step {steps[-1] + 1} of {moves}," in told["after"], "the page", str(told)[:2000])
         expect([seen["step"] for seen in told["seen"]] == steps, "steps", str(told)[:2000])
         for seen in told["seen"]:
