@@ -20,8 +20,7 @@ use super::transfer::{Direction, GapLock};
 use crate::error::{Class, Error, Result};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request::{Request, Status};
-use garonne_files::{File as DiskFile, LockKind};
-use garonne_sync::mutex::lock;
+use garonne_files::File as DiskFile;
 use garonne_sync::user::{Data, Packed, Scratch, Strided, UserMem};
 use std::ops::Range;
 use std::sync::Arc;
@@ -524,22 +523,18 @@ impl<'a> Gathering<'a> {
         let (disk, start, all) = (self.disk.clone(), range.start, range.clone());
         let locks = self.locks.clone();
         let write = move || {
-            let alone = locks.as_ref().map(|locks| lock(locks));
-            if alone.is_some()
-                && let Err(error) = disk.lock(all.clone(), LockKind::Exclusive, true)
-            {
-                return Some(Err(error.into()));
-            }
-            let mut pieces = pieces.iter().map(|bytes| {
-                let from = Packed::new(mem.offset(bytes.start as isize), bytes.len());
-                disk.write_at(start + bytes.start as u64, from)
-            });
-            let outcome = pieces.try_for_each(|written| written.map_err(|failed| failed.error));
-            let unlocked = match alone {
-                Some(_) => disk.unlock(all.clone()),
-                None => Ok(()),
+            let write = || {
+                let mut pieces = pieces.iter().map(|bytes| {
+                    let from = Packed::new(mem.offset(bytes.start as isize), bytes.len());
+                    disk.write_at(start + bytes.start as u64, from)
+                });
+                let outcome = pieces.try_for_each(|written| written.map_err(|failed| failed.error));
+                outcome.map_err(Error::from)
             };
-            Some(outcome.and(unlocked).map_err(Error::from))
+            Some(match &locks {
+                Some(gap_lock) => gap_lock.hold(&*disk, &all, write),
+                None => write(),
+            })
         };
         self.workers.run(range.end - range.start, write).await
     }

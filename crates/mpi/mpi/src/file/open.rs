@@ -6,6 +6,7 @@ use super::collective::CollectiveFile;
 use super::hints;
 use super::pointers::FilePointers;
 use super::shared_pointer::SharedPointer;
+use super::transfer::GapLock;
 use super::view::View;
 use super::{File, FileInner};
 use crate::comm::Comm;
@@ -95,7 +96,7 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
         errhandler: Mutex::new(errhandler),
         info,
         gather_buffers: Mutex::default(),
-        gap_lock: Arc::default(),
+        gap_lock: GapLock::default(),
         background: Mutex::default(),
         tasks: OnceLock::new(),
         handle: AtomicUsize::new(0),

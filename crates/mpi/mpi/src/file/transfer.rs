@@ -44,13 +44,38 @@ pub(super) struct Transfer {
     /// Nobody else may see a part of it.
     pub atomic: bool,
     pub sieving: Sieving,
-    /// Held where gaps are read, changed and written: locks of the file system do not exclude those
-    /// of one open file from each other.
     pub gap_lock: GapLock,
 }
 
-/// Excludes the accesses by one open file from each other while one writes over gaps.
-pub(super) type GapLock = Arc<Mutex<()>>;
+/// Excludes the accesses of all processes from each other while one writes over gaps. Locks of the
+/// file system do not exclude those by one open file.
+#[derive(Clone, Default)]
+pub(super) struct GapLock(Arc<Mutex<()>>);
+
+impl GapLock {
+    /// Holds a range of the file meanwhile.
+    pub fn hold<T>(
+        &self,
+        disk: &dyn garonne_files::File,
+        span: &Range<u64>,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.hold_in_process(|| {
+            disk.lock(span.clone(), LockKind::Exclusive, true)?;
+            let outcome = act();
+            let unlocked = disk.unlock(span.clone());
+            let value = outcome?;
+            unlocked?;
+            Ok(value)
+        })
+    }
+
+    /// Excludes the accesses of this process, where the range is held already.
+    fn hold_in_process<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _alone = lock(&self.0);
+        act()
+    }
+}
 
 /// How accesses go over gaps in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,16 +397,10 @@ impl Transfer {
 
     /// Holds the lock of a range meanwhile; atomic accesses hold it anyway.
     fn under_lock<T>(&self, span: &Range<u64>, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _alone = lock(&self.gap_lock);
-        if self.atomic {
-            return act();
+        match self.atomic {
+            true => self.gap_lock.hold_in_process(act),
+            false => self.gap_lock.hold(&*self.disk, span, act),
         }
-        self.disk.lock(span.clone(), LockKind::Exclusive, true)?;
-        let outcome = act();
-        let unlocked = self.disk.unlock(span.clone());
-        let value = outcome?;
-        unlocked?;
-        Ok(value)
     }
 
     /// Reads what is in the gaps of a group of runs, and writes all of it with one call.
