@@ -25,6 +25,9 @@ OWN = {
     "a main thread that ends first": ["hostile", "last"],
     "children of threads": ["hostile", "children"],
     "a thousand threads": ["hostile", "many", "1000"],
+    "spinning": ["spin", "pause", "4", "5"],
+    "spinning that yields": ["spin", "yield", "8", "100"],
+    "spinning locks": ["spin", "lock", "8", "100"],
 }
 # Least results of a program where the system gives little.
 LITTLE = {"addresses": (resource.RLIMIT_AS, 60 << 20), "threads": (resource.RLIMIT_NPROC, 40)}
@@ -40,7 +43,7 @@ def suite(context):
     data = place / "data"
     if not data.exists():
         data.write_bytes(input_bytes((40 if context.soak else 4) << 20))
-    for source in ("primitives", "endings", "hostile", "of_kernel"):
+    for source in ("primitives", "endings", "hostile", "of_kernel", "spin"):
         build = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/{source}.c", "-o", place / source, "-lpthread"]
         check(context.execute(f"threads build {source}", build, timeout=60))
     for name, words in OWN.items():

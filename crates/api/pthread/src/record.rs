@@ -43,7 +43,13 @@ pub(crate) struct ThreadRecord {
     pub(crate) addressee: Arc<Addressee>,
     /// The kernel's number of the thread.
     pub(crate) tid: c_int,
+    /// Times that the thread has let others run.
+    yields: Cell<u32>,
 }
+
+/// One of so many yields lets the kernel's threads run too: what a fiber waits for may
+/// be the main thread, or one that is in the kernel.
+const YIELDS_PER_KERNEL_YIELD: u32 = 16;
 
 thread_local! {
     static RECORD: Cell<*const ThreadRecord> = const { Cell::new(std::ptr::null()) };
@@ -89,6 +95,7 @@ impl ThreadRecord {
             }),
             // SAFETY: has no precondition; the thread is bound.
             tid: unsafe { real::gettid() },
+            yields: Cell::new(0),
         }
     }
 
@@ -115,11 +122,13 @@ impl ThreadRecord {
         self.posix.as_ref().is_some_and(PosixThread::bind)
     }
 
-    /// Others run first, where workers run the thread.
-    pub(crate) fn yield_now(&self) {
-        if let Some(posix) = &self.posix {
-            posix.yield_now();
-        }
+    /// Others run first, where workers run the thread. `false`: the kernel's threads are to run,
+    /// since no fiber is ready or fibers have gone first a few times.
+    pub(crate) fn yield_now(&self) -> bool {
+        let yields = self.yields.get().wrapping_add(1);
+        self.yields.set(yields);
+        let has_switched = self.posix.as_ref().is_some_and(PosixThread::yield_now);
+        has_switched && !yields.is_multiple_of(YIELDS_PER_KERNEL_YIELD)
     }
 
     /// The thread goes on as the kernel's, for ever, since it does what only that can do.

@@ -107,12 +107,9 @@ pub unsafe extern "C-unwind" fn garonne_sleep(seconds: c_uint) -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn garonne_sched_yield() -> c_int {
     match record::unbound() {
-        Some(own) => {
-            own.yield_now();
-            0
-        }
+        Some(own) if own.yield_now() => 0,
         // SAFETY: has no precondition.
-        None => unsafe { real::sched_yield() },
+        _ => unsafe { real::sched_yield() },
     }
 }
 

@@ -63,9 +63,14 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
-    /// Tells whether it is a thread of its own towards the C library.
-    pub(crate) fn has_identity(&self) -> bool {
-        self.identity.is_some()
+    /// Time in ns that it may run without a switch while others are ready. Compiled code, which
+    /// has an identity, may wait by spinning.
+    pub(crate) fn patience(&self) -> u64 {
+        match (&self.identity, self.context.borrowed()) {
+            (None, _) => u64::MAX,
+            (Some(_), None) => limits::PATIENCE_WITH_IDENTITIES,
+            (Some(_), Some(_)) => limits::PATIENCE_WITH_THREADS,
+        }
     }
 
     pub(crate) fn identity(&self) -> Option<&Identity> {

@@ -58,9 +58,20 @@ pub const WORKER_THREADS_MAX: usize = 512;
 /// Time between two looks of the monitor at the workers.
 pub const MONITOR_TICK: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Ticks without a switch after which a worker whose fiber has an identity gets company: compiled
-/// code may spin for a fiber that is queued, and the kernel then shares the CPU out.
-pub const TICKS_OF_SPINNING: u32 = 5;
+/// Time between two looks while a worker does not switch although fibers are ready.
+pub const MONITOR_TICK_SHORT: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Time without a switch after which a worker that sleeps in the kernel is replaced, in ns.
+pub const PATIENCE_WITH_SLEEP: u64 = 4_000_000;
+
+/// Time without a switch after which a worker gets company that runs a thread of the C library, in
+/// ns. Such a thread may spin for a fiber that is queued; the kernel then shares the CPU out, by
+/// slices about this long.
+pub const PATIENCE_WITH_THREADS: u64 = 4_000_000;
+
+/// The time of [`PATIENCE_WITH_THREADS`] for fibers that have an identity and a stack of their own.
+/// These seldom spin, and lose their caches when the kernel shares the CPU out.
+pub const PATIENCE_WITH_IDENTITIES: u64 = 50_000_000;
 
 /// Rounds in which values of keys may set further ones at a fiber's end, as POSIX has it.
 pub const DESTRUCTOR_ROUNDS: usize = 4;

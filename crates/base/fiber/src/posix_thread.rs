@@ -62,11 +62,15 @@ impl PosixThread {
         true
     }
 
-    /// Lets other fibers run, where the calling thread is unbound.
-    pub fn yield_now(&self) {
-        if self.is_unbound() && !borrowed_stack::is_in_handler() {
-            self.0.yield_now();
+    /// Lets other fibers run, where the calling thread is unbound. `false`: none is ready, or the
+    /// thread is bound.
+    pub fn yield_now(&self) -> bool {
+        let may_switch = self.is_unbound() && !borrowed_stack::is_in_handler();
+        if !may_switch || !self.0.scheduler.has_any() {
+            return false;
         }
+        self.0.yield_now();
+        true
     }
 
     /// The calling thread, which this is, goes on as its kernel thread. `false`: it does already,

@@ -9,15 +9,15 @@ use crate::SpawnError;
 use crate::clock::Clock;
 use crate::context::{self, ANYWHERE, Runnable};
 use crate::limits::{
-    GUEST_ROUNDS, MONITOR_TICK, SEARCH_ROUNDS, TICKS_OF_SPINNING, TICKS_PER_TRIM,
-    TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX,
+    GUEST_ROUNDS, MONITOR_TICK, MONITOR_TICK_SHORT, PATIENCE_WITH_SLEEP, SEARCH_ROUNDS,
+    TICKS_PER_TRIM, TURNS_PER_WIDE_LOOK, WORKER_THREADS_MAX,
 };
 use crate::scheduler::Scheduler;
 use crate::seat_holder::SeatHolder;
 use garonne_sync::mutex::lock;
 use garonne_topology::{CpuSet, Tree};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -30,11 +30,11 @@ struct Seat {
     cpu: u32,
     core: usize,
     holder: SeatHolder,
-    /// Kernel's id of that thread.
+    /// Kernel's id of that thread; 0 from when the monitor takes the seat away.
     tid: AtomicU32,
-    /// The fiber that runs has an identity: compiled code, which may wait by spinning.
-    may_spin: AtomicBool,
-    /// Switches so far: a worker that has made none for two ticks may be stuck.
+    /// Time in ns that the fiber which runs may go without a switch while others are ready.
+    patience: AtomicU64,
+    /// Switches so far: a worker that has made none for some looks may be stuck.
     switches: AtomicU64,
 }
 
@@ -112,7 +112,7 @@ fn runtime() -> &'static Runtime {
                 core,
                 holder: SeatHolder::new(),
                 tid: AtomicU32::new(0),
-                may_spin: AtomicBool::new(false),
+                patience: AtomicU64::new(u64::MAX),
                 switches: AtomicU64::new(0),
             })
             .collect();
@@ -195,12 +195,7 @@ impl Runtime {
             rustix::thread::gettid().as_raw_nonzero().get() as u32,
             Ordering::Release,
         );
-        let mut cpus = rustix::thread::CpuSet::new();
-        if (seat.cpu as usize) < rustix::thread::CpuSet::MAX_CPU {
-            cpus.set(seat.cpu as usize);
-            // A worker that may not be bound works all the same.
-            let _ = rustix::thread::sched_setaffinity(None, &cpus);
-        }
+        bind_to(None, seat.cpu);
     }
 
     /// Runs fibers in a seat until it belongs to another thread.
@@ -231,8 +226,8 @@ impl Runtime {
             };
             own.switches
                 .store(own.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            let has_identity = ready.fiber().has_identity();
-            own.may_spin.store(has_identity, Ordering::Relaxed);
+            let patience = ready.fiber().patience();
+            own.patience.store(patience, Ordering::Relaxed);
             next = scheduler.run(seat, ready);
             crate::keypoint::switched();
         }
@@ -293,29 +288,26 @@ impl Runtime {
 
     /// The monitor: ends waits whose time is over, and replaces workers that are stuck.
     fn watch(&'static self) {
-        let mut seen: Vec<(u64, u32)> = vec![(0, 0); self.seats.len()];
-        let (mut ticks, mut has_more_stacks) = (0u32, false);
+        let begin = LastSwitch::at(self.scheduler.now());
+        let mut looks = vec![begin; self.seats.len()];
+        let (mut ticks, mut has_more_stacks, mut pause) = (0u32, false, MONITOR_TICK);
         loop {
-            self.scheduler
-                .timers
-                .sleep(|| self.scheduler.now(), MONITOR_TICK);
-            self.scheduler.timers.expire(self.scheduler.now());
+            self.scheduler.timers.sleep(|| self.scheduler.now(), pause);
+            let now = self.scheduler.now();
+            self.scheduler.timers.expire(now);
             self.scheduler.tick();
             let has_work = self.scheduler.has_any();
-            for (seat, (switches, ticks)) in self.seats.iter().zip(&mut seen) {
-                let now = seat.switches.load(Ordering::Relaxed);
-                let is_same = now == *switches && seat.holder.runs();
-                (*switches, *ticks) = (now, if is_same { *ticks + 1 } else { 0 });
+            let mut is_any_still = false;
+            for (seat, look) in self.seats.iter().zip(&mut looks) {
+                is_any_still |= look.again(seat, now);
             }
+            pause = if has_work && is_any_still {
+                MONITOR_TICK_SHORT
+            } else {
+                MONITOR_TICK
+            };
             if has_work {
-                for (seat, (_, ticks)) in seen.iter_mut().enumerate() {
-                    let own = &self.seats[seat];
-                    let spins = *ticks >= TICKS_OF_SPINNING && own.may_spin.load(Ordering::Relaxed);
-                    if spins || *ticks >= 2 && sleeps_in_kernel(own.tid.load(Ordering::Acquire)) {
-                        *ticks = 0;
-                        self.take_away(seat);
-                    }
-                }
+                self.replace_stuck(&mut looks, now);
                 // A fiber whose place changed while somebody queued it may wait where only a worker
                 // that sleeps can take it.
                 self.scheduler.idle.wake_all();
@@ -338,11 +330,92 @@ impl Runtime {
         }
     }
 
+    /// Replaces workers whose fiber sleeps in the kernel or is out of patience.
+    fn replace_stuck(&'static self, looks: &mut [LastSwitch], now: u64) {
+        for (seat, look) in looks.iter_mut().enumerate() {
+            let own = &self.seats[seat];
+            let still = now.saturating_sub(look.since);
+            if look.is_still
+                && (still >= own.patience.load(Ordering::Relaxed)
+                    || still >= PATIENCE_WITH_SLEEP
+                        && sleeps_in_kernel(own.tid.load(Ordering::Acquire)))
+            {
+                look.since = now;
+                self.take_away_from_stuck(seat);
+            }
+        }
+    }
+
+    /// Gives the seat of a thread to another one. The first goes on with its fiber: on any CPU
+    /// from then on, as long as it has no seat.
+    fn take_away_from_stuck(&'static self, seat: usize) {
+        if !self.seats[seat].holder.take_away() {
+            return;
+        }
+        let tid = self.seats[seat].tid.swap(0, Ordering::AcqRel);
+        let Some(thread) = rustix::thread::Pid::from_raw(tid as i32) else {
+            self.hand_over(seat);
+            return;
+        };
+        let mut anywhere = rustix::thread::CpuSet::new();
+        let cpus = self.seats.iter().map(|seat| seat.cpu as usize);
+        cpus.filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
+            .for_each(|cpu| anywhere.set(cpu));
+        let _ = rustix::thread::sched_setaffinity(Some(thread), &anywhere);
+        // The thread may have got another seat meanwhile. It says so before it binds itself.
+        let has_seat = |other: &&Seat| other.tid.load(Ordering::Acquire) == tid;
+        if let Some(other) = self.seats.iter().find(has_seat) {
+            bind_to(Some(thread), other.cpu);
+        }
+        self.hand_over(seat);
+    }
+
     /// Gives the seat of a thread that is stuck to another one.
     fn take_away(&'static self, seat: usize) {
         if self.seats[seat].holder.take_away() {
             self.hand_over(seat);
         }
+    }
+}
+
+/// What the monitor knows of a seat from its last looks.
+#[derive(Clone, Copy, Debug)]
+struct LastSwitch {
+    switches: u64,
+    /// When the monitor first saw this number.
+    since: u64,
+    /// The seat's holder runs the fiber that it ran at the last look.
+    is_still: bool,
+}
+
+impl LastSwitch {
+    /// No look yet.
+    fn at(now: u64) -> Self {
+        Self {
+            switches: 0,
+            since: now,
+            is_still: false,
+        }
+    }
+
+    /// Looks at the seat once more. `true`: its fiber is the one of the last look.
+    fn again(&mut self, seat: &Seat, now: u64) -> bool {
+        let switches = seat.switches.load(Ordering::Relaxed);
+        self.is_still = switches == self.switches && seat.holder.runs();
+        if !self.is_still {
+            (self.switches, self.since) = (switches, now);
+        }
+        self.is_still
+    }
+}
+
+/// Binds a thread of this process to a CPU; `None`: the caller. A worker that may not be bound
+/// works all the same.
+fn bind_to(thread: Option<rustix::thread::Pid>, cpu: u32) {
+    let mut cpus = rustix::thread::CpuSet::new();
+    if (cpu as usize) < rustix::thread::CpuSet::MAX_CPU {
+        cpus.set(cpu as usize);
+        let _ = rustix::thread::sched_setaffinity(thread, &cpus);
     }
 }
 
