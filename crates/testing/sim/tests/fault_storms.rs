@@ -77,7 +77,7 @@ fn what_a_medium_changes_is_noticed_and_sent_again() {
 fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_and_doubles_nothing()
 {
     let mut total = FaultCounts::default();
-    for seed in 0..24 {
+    for seed in 0..72 {
         let mut random = Random::new(seed);
         let ways = 2 + random.below(2) as u8;
         let begins_ns = random.below(400_000);

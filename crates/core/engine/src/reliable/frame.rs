@@ -8,8 +8,9 @@ use crate::transport::PacketHeader;
 
 /// Bytes of the checksum.
 const SUM: usize = 4;
-/// Bytes before a packet's payload: what frame it is, acknowledgement, number, header.
-const HEAD: usize = 1 + 8 + 8 + 24;
+/// Bytes before a packet's payload: what frame it is, acknowledgement, early arrivals, number,
+/// header.
+const HEAD: usize = 1 + 8 + 8 + 8 + 24;
 /// A frame that carries a packet.
 const WITH_PACKET: u8 = 1;
 /// A frame that only acknowledges.
@@ -26,11 +27,13 @@ pub struct Packet {
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Frame<P = Packet> {
     /// Every packet with a smaller number has arrived.
     pub acknowledged: u64,
+    /// Packets that arrived early: bit n stands for number `acknowledged + 1 + n`.
+    pub selective: u64,
     /// A numbered packet; `None`: only an acknowledgement.
-    pub packet: Option<(u64, Packet)>,
+    pub packet: Option<(u64, P)>,
 }
 
 /// Puts a checksum before `bytes`.
@@ -61,6 +64,7 @@ impl Frame {
             BARE
         });
         bytes.extend(self.acknowledged.to_le_bytes());
+        bytes.extend(self.selective.to_le_bytes());
         if let Some((number, packet)) = &self.packet {
             bytes.extend(number.to_le_bytes());
             bytes.extend(
@@ -78,7 +82,7 @@ impl Frame {
     /// The frame in these bytes; `None`: they are not one, or not any more.
     pub fn decode(sealed: &[u8]) -> Option<Self> {
         let (kind, mut rest) = open(sealed)?.split_first()?;
-        let acknowledged = word(&mut rest)?;
+        let (acknowledged, selective) = (word(&mut rest)?, word(&mut rest)?);
         let packet = match *kind {
             BARE => None,
             WITH_PACKET => {
@@ -97,6 +101,7 @@ impl Frame {
         };
         rest.is_empty().then_some(Self {
             acknowledged,
+            selective,
             packet,
         })
     }
@@ -114,7 +119,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn frame(acknowledged: u64, packet: Option<(u64, [u64; 3], Vec<u8>)>) -> Frame {
+    fn frame(
+        (acknowledged, selective): (u64, u64),
+        packet: Option<(u64, [u64; 3], Vec<u8>)>,
+    ) -> Frame {
         let packet = packet.map(|(number, words, payload)| {
             let mut header = PacketHeader::from_words(words);
             header.len = payload.len() as u32;
@@ -122,6 +130,7 @@ mod tests {
         });
         Frame {
             acknowledged,
+            selective,
             packet,
         }
     }
@@ -129,7 +138,7 @@ mod tests {
     fn any_frame() -> impl Strategy<Value = Frame> {
         let payload = proptest::collection::vec(any::<u8>(), 0..300);
         let packet = proptest::option::of((any::<u64>(), any::<[u64; 3]>(), payload));
-        (any::<u64>(), packet).prop_map(|(acknowledged, packet)| frame(acknowledged, packet))
+        (any::<(u64, u64)>(), packet).prop_map(|(words, packet)| frame(words, packet))
     }
 
     proptest! {
