@@ -5,8 +5,10 @@
 //! connection has failed, where nothing was heard for [`LINE_QUIET`], and where its network is to
 //! be left alone (`garonne network drain`). All addresses are called at once, each round with a
 //! higher turn; the first that proves itself is taken, the others are dropped before they have
-//! proved anything. Meanwhile the line before may come to life again, which ends the round. Only
-//! the agent below calls; the one above waits (`child_agents`).
+//! proved anything. Networks that are to be left alone are called, too, after a round in vain: the
+//! others may be gone, and word of what is in use again comes by this link alone. Meanwhile the
+//! line before may come to life again, which ends the round. Only the agent below calls; the one
+//! above waits (`child_agents`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -56,6 +58,8 @@ struct Reconnect {
     moves: u32,
     /// The last round is one of these.
     moving: bool,
+    /// A round since the link was last heard has called only networks that are in use.
+    tried_enabled: bool,
 }
 
 /// Side of an agent towards the one above it.
@@ -228,6 +232,7 @@ impl ParentLink {
         if in_round && (is_silent || reconnect.moving) {
             return;
         }
+        reconnect.tried_enabled &= is_silent;
         if !is_silent && reconnect.moves == 0 {
             reconnect.calls.clear();
             reconnect.begun = None;
@@ -245,10 +250,12 @@ impl ParentLink {
         if addresses.is_empty() {
             addresses.push(self.address);
         }
+        // A network that is to be left alone is better than none, or than one that is gone.
         let is_out = |address: &IpAddr| addresses::is_of(&networks.disabled, *address);
-        // A network that is to be left alone is better than none.
-        if !is_silent || !addresses.iter().all(is_out) {
+        let may_use_disabled = reconnect.tried_enabled || addresses.iter().all(is_out);
+        if !is_silent || !may_use_disabled {
             addresses.retain(|address| !is_out(address));
+            reconnect.tried_enabled = is_silent;
         }
         let calls = addresses.into_iter().filter_map(|address| {
             let at = (SocketAddr::new(address, self.port), self.node);
@@ -296,6 +303,7 @@ impl ParentLink {
                 let turn = self.reconnect.turn;
                 self.reconnect.calls.clear();
                 (self.reconnect.begun, self.reconnect.moves) = (None, 0);
+                self.reconnect.tried_enabled = false;
                 let link = self.link.as_mut();
                 let renewed =
                     link.is_some_and(|link| link.replace_connection(epoll, (*line, turn)).is_ok());
@@ -305,5 +313,114 @@ impl ParentLink {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_job::layout::JobId;
+    use garonne_tcp::agent_channel::{AgentChannel, PendingChannels};
+    use garonne_tcp::{Secret, listen};
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    /// Where the agent above listens, and where nobody does any more.
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+    const GONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    /// Longer than any delay of a machine with too much to do.
+    const LOOKS: usize = 20_000;
+
+    fn secret() -> Secret {
+        Secret::from_bytes(&[3; 32])
+    }
+
+    fn identity(node: u32) -> LocalIdentity {
+        agent_channel::identity(secret(), JobId(1).0.to_ne_bytes(), node)
+    }
+
+    /// Lets callers in; the connection of one that has proved who it is.
+    fn accept(pending: &mut PendingChannels) -> Option<AgentChannel> {
+        pending.open(&mut |_, _| true);
+        let accepted = (0..4).find_map(|place| pending.look_again(place, |_, _| Some(0)));
+        accepted.map(|(_, connection)| connection)
+    }
+
+    /// A link of node 1 to the agent of node 0, which takes calls.
+    fn link(epoll: &OwnedFd) -> (ParentLink, PendingChannels, AgentChannel) {
+        let listener = listen(SocketAddr::new(THERE, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut pending = PendingChannels::new(identity(0), listener);
+        let mut call = ChannelConnect::begin(&identity(1), address, 0).unwrap();
+        let (mut above, mut below) = (None, None);
+        for _ in 0..LOOKS {
+            above = above.or_else(|| accept(&mut pending));
+            if below.is_none()
+                && let ConnectOutcome::Open(line) = call.look()
+            {
+                below = Some(*line);
+            }
+            if above.is_some() && below.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let outer = RootConnection {
+            job: JobId(1),
+            node: 1,
+            secret: secret(),
+            line: below.expect("the call is answered"),
+            parent: 0,
+            reached: THERE,
+            port: address.port(),
+            guest: false,
+            child_listener: None,
+        };
+        (ParentLink::new(outer, 1, epoll), pending, above.unwrap())
+    }
+
+    #[test]
+    fn a_network_that_is_to_be_left_alone_is_called_when_those_in_use_lead_nowhere() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut parent, mut pending, _silent) = link(&epoll);
+        let networks = ParentNetworks {
+            addresses: vec![GONE, THERE],
+            disabled: vec![IpNet::from(THERE)],
+        };
+        let mut now = parent.link().unwrap().heard() + LINE_QUIET;
+        parent.check_connection(&epoll, &networks, now);
+        assert_eq!(parent.calls(), 1, "networks in use come first");
+        now += RECONNECT_ROUND;
+        parent.check_connection(&epoll, &networks, now);
+        assert_eq!(parent.calls(), 2, "these have led nowhere");
+        let mut accepted = None;
+        let renewed = (0..LOOKS).any(|_| {
+            accepted = accepted.take().or_else(|| accept(&mut pending));
+            std::thread::sleep(Duration::from_millis(1));
+            let step = |place| parent.connection_ready(&epoll, place);
+            (0..2).map(step).any(|step| step == ReconnectStep::Renewed)
+        });
+        assert!(renewed);
+        let (_, other) = parent.link().unwrap().ends().unwrap();
+        assert_eq!(other.ip(), THERE);
+        // The next time, those in use have another round of their own.
+        now = parent.link().unwrap().heard() + LINE_QUIET;
+        parent.check_connection(&epoll, &networks, now);
+        assert_eq!(parent.calls(), 1);
+    }
+
+    #[test]
+    fn a_link_moves_to_no_network_that_is_to_be_left_alone() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut parent, _pending, _above) = link(&epoll);
+        let networks = ParentNetworks {
+            addresses: vec![GONE, THERE],
+            disabled: vec![IpNet::from(THERE)],
+        };
+        let now = parent.link().unwrap().heard();
+        parent.change_networks(&epoll, &networks, now);
+        assert_eq!(parent.calls(), 1);
+        parent.check_connection(&epoll, &networks, now + RECONNECT_ROUND);
+        assert_eq!(parent.calls(), 1);
     }
 }
