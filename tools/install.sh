@@ -38,6 +38,7 @@ install_into() {
     crates/api/libgomp/link.sh "$built/libgaronne_gomp.a" "$prefix/lib/openmp/libgomp.so.1.new" && mv -f "$prefix/lib/openmp/libgomp.so.1.new" "$prefix/lib/openmp/libgomp.so.1"
     # Apart, and loaded by garonne threads run alone.
     crates/api/pthread/link.sh "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
+    place crates/api/pthread/gdb.py "$prefix/share/garonne/threads_gdb.py" 644
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done

@@ -6,6 +6,7 @@ Results are compared with those of the kernel's threads. The long form runs each
 import hashlib
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -31,6 +32,11 @@ OWN = {
 }
 # Least results of a program where the system gives little.
 LITTLE = {"addresses": (resource.RLIMIT_AS, 60 << 20), "threads": (resource.RLIMIT_NPROC, 40)}
+# What the library says of a C library that it does not know.
+OTHER_LIBC = {
+    "an old C library": ("-DVERSION=\"2.20\"", "(glibc 2.20) is older than"),
+    "a C library of another layout": ("-ULAYOUT", "lays out barriers in another way"),
+}
 RUNS = 100
 PYTHON = "/usr/bin/python3"
 DISTRIBUTION_JAVA = pathlib.Path("/usr/lib/jvm")
@@ -43,8 +49,8 @@ def suite(context):
     data = place / "data"
     if not data.exists():
         data.write_bytes(input_bytes((40 if context.soak else 4) << 20))
-    for source in ("primitives", "endings", "hostile", "of_kernel", "spin"):
-        build = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/{source}.c", "-o", place / source, "-lpthread"]
+    for source in ("primitives", "endings", "hostile", "of_kernel", "spin", "stacks"):
+        build = ["cc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/{source}.c", "-o", place / source, "-lpthread"]
         check(context.execute(f"threads build {source}", build, timeout=60))
     for name, words in OWN.items():
         yield Case(f"threads/{name}", lambda name=name, words=words: own_program(context, place, name, words))
@@ -54,7 +60,12 @@ def suite(context):
     for name in LITTLE:
         yield Case(f"threads/few {name}", lambda name=name: few(context, place, name))
     yield Case("threads/overflow", lambda: overflow(context, place))
+    for name, is_outside in {"ranks with fibers": False, "a job with fibers": True}.items():
+        yield Case(f"threads/{name}", lambda name=name, is_outside=is_outside: mpi(context, place, name, is_outside))
     yield Case("threads/refused", lambda: refused(context, place))
+    for name, (option, said) in OTHER_LIBC.items():
+        yield Case(f"threads/{name}", lambda option=option, said=said: other_libc(context, place, option, said))
+    yield Case("threads/stacks in gdb", lambda: stacks(context, place))
     yield Case("threads/pigz", lambda: same_output(context, ["pigz", "-p", "4", "-c", data]))
     yield Case("threads/xz", lambda: same_output(context, ["xz", "-1", "-T4", "--block-size=1MiB", "-c", data]))
     yield Case("threads/python", lambda: same_output(context, [PYTHON, f"{SOURCES}/pool.py"]))
@@ -150,6 +161,50 @@ def refused(context, place):
     result = context.execute("threads static", under(context, [program, "last"]), timeout=60)
     if result.code != 1 or "linked statically" not in result.output:
         raise Failure(f"it ended with {result.code}: {result.output[-500:]}")
+
+
+def mpi(context, place, name, is_outside):
+    """MPI calls of threads that run as fibers: the library is loaded by each rank, or by the launcher and all that it starts."""
+    program = place / f"mpi {is_outside}"
+    check(context.execute("threads build mpi", [context.mpicc(), "-O1", "-Wall", "-Wextra", "-Werror", f"{SOURCES}/mpi.c", "-o", program, "-lpthread"], timeout=60))
+    job = context.launcher(2)
+    command = under(context, [*job, program]) if is_outside else [*job, *under(context, [program])]
+    for _ in range(runs(context)):
+        result = context.execute(f"threads {name}", list(map(str, command)), timeout=180)
+        if result.code != 0 or result.output.count(SAID) != 2:
+            raise Failure(f"it ended with {result.code} (log: {result.log})\n{result.output[-1000:]}")
+        require_fibers(result.output)
+
+
+def other_libc(context, place, option, said):
+    """A C library that the borrowed control block does not fit is named, before the program begins."""
+    library = place / f"{re.sub(r'[^A-Z]', '', option)}.so"
+    check(context.execute("threads build other_libc", ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", option, f"{SOURCES}/other_libc.c", "-o", library], timeout=60))
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    found = subprocess.run([str(word) for word in under(context, [place / "hostile", "last"])], capture_output=True, text=True, timeout=60, check=False, env=environment)
+    if found.returncode != 1 or said not in found.stderr or found.stdout:
+        raise Failure(f"it ended with {found.returncode}: {found.stdout[-200:]} {found.stderr[-500:]}")
+
+
+def stacks(context, place):
+    """gdb shows where threads wait that no worker runs, and the one that a worker runs."""
+    if not shutil.which("gdb"):
+        raise Skip("gdb is not installed")
+    words = [str(word) for word in under(context, [place / "stacks"])]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            if program.stdout.readline() != "up\n":
+                raise Failure("the program does not begin")
+            ask = [context.prefix / "bin/garonne", "threads", "gdb", "--", "-nx", "-batch", "-p", program.pid, "-ex", "thread apply all bt"]
+            result = context.execute("threads gdb", ask, timeout=300)
+        finally:
+            program.kill()
+    if "ptrace: Operation not permitted" in result.output or "No module named 'gdb" in result.output:
+        raise Skip("gdb may not look at programs here, or has no Python")
+    check(result)
+    found = {name: len(re.findall(rf"#[0-9]+ .*\b{name} \(", result.output)) for name in ("waits_for_ever", "sleeps_long", "computes")}
+    if found != {"waits_for_ever": 2, "sleeps_long": 1, "computes": 1}:
+        raise Failure(f"gdb shows {found} (log: {result.log})")
 
 
 def sysbench(context, test):

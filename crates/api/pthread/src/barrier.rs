@@ -7,12 +7,22 @@ use libc::{c_int, c_void};
 
 /// Words of a barrier, as glibc lays them out. Here `arrived` counts those of the current round.
 #[repr(C)]
-struct BarrierWords {
+#[derive(Clone, Copy)]
+pub(crate) struct BarrierWords {
     arrived: u32,
     round: u32,
     count: u32,
     shared: u32,
     left: u32,
+}
+
+impl BarrierWords {
+    /// Tells whether it is a new barrier of so many threads.
+    pub(crate) fn is_fresh(&self, count: u32, shared: bool) -> bool {
+        (self.arrived, self.round, self.left) == (0, 0, 0)
+            && self.count == count
+            && (self.shared != 0) == shared
+    }
 }
 
 const SERIAL: c_int = -1;

@@ -7,9 +7,9 @@ use garonne_fiber::ParkOutcome;
 use libc::{c_int, c_void, timespec};
 
 /// Byte at which glibc keeps a condition's attributes.
-const ATTRIBUTES_AT: usize = 36;
-const SHARED: u32 = 1;
-const MONOTONIC: u32 = 2;
+pub(crate) const ATTRIBUTES_AT: usize = 36;
+pub(crate) const SHARED: u32 = 1;
+pub(crate) const MONOTONIC: u32 = 2;
 
 /// Attributes of a condition.
 ///

@@ -17,6 +17,7 @@ mod allocator;
 mod barrier;
 mod blocking;
 mod condition;
+mod layout;
 mod mutex;
 mod of_kernel;
 mod real;

@@ -7,7 +7,8 @@ use libc::{c_int, c_void, timespec};
 
 /// Words of a mutex, as glibc lays them out.
 #[repr(C)]
-struct MutexWords {
+#[derive(Clone, Copy)]
+pub(crate) struct MutexWords {
     lock: i32,
     count: u32,
     owner: i32,
@@ -15,11 +16,28 @@ struct MutexWords {
     kind: i32,
 }
 
+impl MutexWords {
+    /// Tells whether this thread alone has it, once.
+    pub(crate) fn is_held_once_by(&self, tid: c_int) -> bool {
+        self.lock == 1 && (self.count, self.owner, self.users) == (1, tid, 1)
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.lock == 0 && (self.count, self.owner, self.users) == (0, 0, 0)
+    }
+
+    pub(crate) fn kind(&self) -> i32 {
+        self.kind
+    }
+}
+
 const TYPE: i32 = 3;
-const ERROR_CHECKING: i32 = 2;
+pub(crate) const RECURSIVE: i32 = 1;
+pub(crate) const ERROR_CHECKING: i32 = 2;
 /// Robust, with a priority protocol, or shared by processes: the kernel has a part in these.
-const OF_KERNEL: i32 = 0x10 | 0x20 | 0x40 | 0x80;
-const ROBUST: i32 = 0x10;
+const OF_KERNEL: i32 = ROBUST | 0x20 | 0x40 | SHARED;
+pub(crate) const ROBUST: i32 = 0x10;
+pub(crate) const SHARED: i32 = 0x80;
 
 /// Kind of a mutex.
 ///

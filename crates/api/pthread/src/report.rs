@@ -39,6 +39,7 @@ extern "C" fn at_end() {
 
 /// Runs when the library is loaded.
 extern "C" fn on_load() {
+    crate::layout::require_known();
     // The main thread may be cancelled, too.
     if let Some(own) = crate::record::own() {
         crate::record::register(own);

@@ -7,15 +7,26 @@ use libc::{c_int, c_void, timespec};
 
 /// Words of a lock, as glibc lays them out.
 #[repr(C)]
-struct RwlockWords {
+#[derive(Clone, Copy)]
+pub(crate) struct RwlockWords {
     state: [u32; 6],
     writer: i32,
     shared: i32,
 }
 
+impl RwlockWords {
+    pub(crate) fn is_written_by(&self, tid: c_int) -> bool {
+        self.writer == tid && self.shared == 0
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared != 0
+    }
+}
+
 /// Byte at which glibc keeps whom a lock prefers.
-const PREFERENCE_AT: usize = 48;
-const PREFERS_WRITERS: u32 = 2;
+pub(crate) const PREFERENCE_AT: usize = 48;
+pub(crate) const PREFERS_WRITERS: u32 = 2;
 
 /// Who waits, as a tag of the wait.
 const READER: u32 = 1;

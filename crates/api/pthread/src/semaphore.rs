@@ -6,7 +6,7 @@ use garonne_fiber::ParkOutcome;
 use libc::{c_int, c_void, timespec};
 
 /// Byte at which glibc keeps whether processes share a semaphore.
-const SHARED_AT: usize = 8;
+pub(crate) const SHARED_AT: usize = 8;
 
 /// Tells whether processes may share a semaphore.
 ///

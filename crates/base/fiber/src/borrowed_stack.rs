@@ -33,7 +33,7 @@ const LOOKS_FOR_LEAVE: u32 = 200;
 /// the stack.
 #[derive(Debug)]
 pub(crate) struct BorrowedStack {
-    /// Stack pointer of the thread while nobody runs it.
+    /// Stack pointer of the thread while nobody runs it; 0 while a worker does.
     thread: AtomicUsize,
     /// Stack pointer of the worker that runs it.
     worker: AtomicUsize,

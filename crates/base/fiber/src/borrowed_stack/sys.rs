@@ -211,6 +211,8 @@ impl BorrowedStack {
     #[inline]
     pub(super) fn switch_to(&self) {
         let thread = self.thread.load(Ordering::Relaxed);
+        // Debuggers take the worker's registers then.
+        self.thread.store(0, Ordering::Relaxed);
         // SAFETY: the thread has saved itself there, and nobody else runs it.
         unsafe { garonne_fiber_switch(&raw const self.worker, thread) };
     }

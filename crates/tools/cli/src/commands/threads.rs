@@ -17,6 +17,9 @@ const REPORT: &str = "GARONNE_THREADS_REPORT";
 
 const LIBRARY: &str = "lib/threads/libgaronne_pthread.so.1";
 
+/// What tells gdb of fibers.
+const GDB_SCRIPT: &str = "share/garonne/threads_gdb.py";
+
 #[derive(Debug, clap::Subcommand)]
 pub enum ThreadsCommand {
     /// Run a program with its POSIX threads as fibers: garonne threads run -- pigz file
@@ -30,20 +33,42 @@ pub enum ThreadsCommand {
     },
     /// Print the path of the library, for LD_PRELOAD
     Path,
+    /// Start gdb with the stacks of threads that run as fibers: garonne threads gdb -- -p 1234
+    Gdb {
+        /// What gdb is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 }
 
 pub fn run(command: &ThreadsCommand) -> i32 {
-    let library = match library() {
-        Ok(library) => library,
+    let name = match command {
+        ThreadsCommand::Gdb { .. } => GDB_SCRIPT,
+        _ => LIBRARY,
+    };
+    let file = match installed(name) {
+        Ok(file) => file,
         Err(text) => return fail(&text),
     };
     match command {
         ThreadsCommand::Path => {
-            outln!("{}", library.display());
+            outln!("{}", file.display());
             0
         }
-        ThreadsCommand::Run { report, words } => start(&library, *report, words),
+        ThreadsCommand::Run { report, words } => start(&file, *report, words),
+        ThreadsCommand::Gdb { words } => debug(&file, words),
     }
+}
+
+fn debug(script: &Path, words: &[OsString]) -> i32 {
+    let mut source = OsString::from("source ");
+    source.push(script);
+    let error = Command::new("gdb")
+        .arg("-iex")
+        .arg(source)
+        .args(words)
+        .exec();
+    fail(&format!("gdb cannot be run: {error}"))
 }
 
 fn start(library: &Path, report: bool, words: &[OsString]) -> i32 {
@@ -122,12 +147,11 @@ fn check(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The library beside the installed command.
-fn library() -> Result<PathBuf, String> {
+/// A file beside the installed command.
+fn installed(name: &str) -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
     let prefix = exe.parent().and_then(|bin| bin.parent());
-    let library = prefix.map(|prefix| prefix.join(LIBRARY));
-    library
-        .filter(|library| library.exists())
-        .ok_or_else(|| format!("{LIBRARY} is not installed beside this command"))
+    let file = prefix.map(|prefix| prefix.join(name));
+    file.filter(|file| file.exists())
+        .ok_or_else(|| format!("{name} is not installed beside this command"))
 }
