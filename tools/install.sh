@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/foreign lib/openmp lib/threads lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
+    for place in bin include lib lib/foreign lib/foreign/stand-ins lib/openmp lib/threads lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -55,8 +55,11 @@ install_into() {
     empty_library "$prefix/lib/foreign" libmpich.so.12 libmpi.so.12
     place "$built/libmpi_openmpi.so" "$prefix/lib/foreign/libmpi.so.40" 755
     place "$built/libmpi_mpifh.so" "$prefix/lib/foreign/libmpi_mpifh.so.40" 755
-    # Open MPI's own lower libraries, which some programs were linked with.
-    for name in libopen-rte.so.40 libopen-pal.so.40; do empty_library "$prefix/lib/foreign" "$name"; done
+    # Open MPI's own lower libraries, which some programs were linked with. Apart: `ompi_info` and others need those that are installed.
+    for name in libopen-rte.so.40 libopen-pal.so.40; do
+        rm -f "$prefix/lib/foreign/$name"
+        empty_library "$prefix/lib/foreign/stand-ins" "$name"
+    done
     for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
@@ -75,12 +78,12 @@ install_into() {
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
 }
 
-# empty_library DIRECTORY SONAME [NEEDED...]: a shared library without symbols that needs others beside it.
+# empty_library DIRECTORY SONAME [NEEDED...]: a shared library that needs others beside it, with a symbol that says whose it is.
 empty_library() {
     local at=$1 soname=$2
     shift 2
-    "${CC:-cc}" -shared -nostdlib -x c /dev/null -o "$at/$soname.new" "-Wl,-soname,$soname" -Wl,--no-as-needed \
-        -L"$at" "${@/#/-l:}" '-Wl,-rpath,$ORIGIN,--enable-new-dtags' && mv -f "$at/$soname.new" "$at/$soname"
+    "${CC:-cc}" -shared -nostdlib -x c - <<<'const char garonne_stand_in;' -o "$at/$soname.new" "-Wl,-soname,$soname" -Wl,--no-as-needed \
+        -L"$at" "${@/#/-l:}" '-Wl,-rpath,$ORIGIN,--disable-new-dtags' && mv -f "$at/$soname.new" "$at/$soname"
 }
 
 place() {

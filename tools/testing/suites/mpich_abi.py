@@ -8,6 +8,7 @@ import subprocess
 from .. import family_headers
 from ..abi_programs import Abi
 from ..runner import Case, Failure, check
+from . import openmpi_abi
 from .c import LIMIT_S
 
 # What the error of each mistake must say, with the line that has the mark in tests/mpich-abi/mistake.c.
@@ -41,6 +42,8 @@ def suite(context):
         yield Case(f"mpich-abi/error names the call: {mark}", lambda number=number, mark=mark, call=call: abi.mistake(context, mistake, source, number, mark, [call]))
     yield Case("mpich-abi/values and prototypes are those of MPICH's mpi.h", lambda: own_header(context, abi))
     yield Case("mpich-abi/error handler gets own numbers", lambda: own_numbers(context, abi, mistake))
+    child = abi.build(context, place, context.root / "tests/openmpi-abi/child.c")
+    yield Case("mpich-abi/another MPI first in LD_LIBRARY_PATH", lambda: openmpi_abi.found_first(context, place, "mpich", child))
     yield Case("mpich-abi/Debian's name of the library", lambda: debian_name(context, abi, place, source))
 
 
@@ -67,5 +70,8 @@ def debian_name(context, abi, place, source):
     needed = subprocess.run(["readelf", "-d", str(renamed)], capture_output=True, text=True, check=True).stdout
     if "[libmpich.so.12]" not in needed or "[libmpi.so.12]" in needed:
         raise Failure(f"the program does not need libmpich.so.12 alone:\n{needed}")
+    told = context.execute("mpich-abi doctor", [context.prefix / "bin/garonne", "doctor", renamed], timeout=LIMIT_S)
+    if told.code or "uses MPICH's ABI" not in told.output or "another MPI's" in told.output:
+        raise Failure(f"the doctor does not take Debian's name for Garonne's library (log: {told.log})")
     result = context.execute("mpich-abi libmpich", context.launcher(1) + [str(renamed), "0"], timeout=LIMIT_S, env=abi.environment(context))
     check(result)

@@ -8,6 +8,7 @@ import subprocess
 from .. import family_headers
 from ..abi_programs import Abi
 from ..runner import Case, Failure, check
+from .c import LIMIT_S
 
 # The header of this Open MPI says the same as the tables.
 OPENMPI = "5.0.8"
@@ -55,9 +56,54 @@ def suite(context):
             name = f"openmpi-abi/handle of {giver} given to {taker}: {kind}"
             yield Case(name, lambda giver=giver, taker=taker, kind=kind: crossed(context, words, giver, taker, kind))
     yield Case("openmpi-abi/header of another ABI", lambda: headers(context, place))
+    yield from started_by_scripts(context, abi, place)
     library = shared_library(context, abi, place)
     for kind in KINDS:
         yield from objects(context, abi, place, library, kind)
+
+
+def started_by_scripts(context, abi, place):
+    """Cases of what a rank starts: a program that calls MPI, parts of an Open MPI, a program that finds another MPI first."""
+    directory = context.root / "tests/openmpi-abi"
+    parent, child = (abi.build(context, place, directory / f"{name}.c") for name in ("parent", "child"))
+    yield Case("openmpi-abi/children of ranks are worlds of their own", lambda: children(context, parent, child))
+    yield Case("openmpi-abi/another MPI first in LD_LIBRARY_PATH", lambda: found_first(context, place, "openmpi", child))
+    yield Case("openmpi-abi/parts of Open MPI load their own libraries", lambda: parts(context, place))
+
+
+def children(context, parent, child):
+    result = context.execute("openmpi-abi children", context.launcher(2) + [str(parent), str(child)], timeout=LIMIT_S)
+    check(result)
+    found = sorted(line for line in result.output.splitlines() if line.startswith(("rank ", "child ")))
+    if found != 4 * ["child 0 of 1"] + ["rank 0 of 2", "rank 1 of 2"]:
+        raise Failure(f"children of ranks and ranks say {found} (log: {result.log})")
+
+
+def found_first(context, place, abi, program):
+    """A script puts a directory first that has a library of the standard ABI, too, as wheels do."""
+    other = place / "other"
+    other.mkdir(exist_ok=True)
+    check(context.execute(f"{abi} other library", ["cc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-Wl,-soname,libmpi_abi.so.1", "-o", other / "libmpi_abi.so.1"], timeout=60))
+    script = f"LD_LIBRARY_PATH={other}:$LD_LIBRARY_PATH exec {program}"
+    check(context.execute(f"{abi} found first", context.launcher(2) + ["--abi", abi, "sh", "-c", script], timeout=LIMIT_S))
+
+
+def parts(context, place):
+    """A program of Open MPI's own needs libopen-rte.so.40 beside it, and `ompi_info` functions that only Open MPI has."""
+    below, part = place / "libopen-rte.so.40", place / "part"
+    for source, text in ((below, "int orte_standalone_operation = 5;\n"), (part, "extern int orte_standalone_operation;\nint main(void) { return orte_standalone_operation != 5; }\n")):
+        source.with_suffix(".c").write_text(text)
+    named = ["-shared", "-fPIC", "-Wl,-soname,libopen-rte.so.40", "-o", below, below.with_suffix(".c")]
+    check(context.execute("openmpi-abi build below", ["cc", *named], timeout=60))
+    check(context.execute("openmpi-abi build part", ["cc", "-o", part, part.with_suffix(".c"), below, "-Wl,--enable-new-dtags,-rpath,$ORIGIN"], timeout=60))
+    for words in ([str(part)], ["sh", "-c", f"{part}; exit $?"]):
+        check(context.execute("openmpi-abi part", context.launcher(2) + words, timeout=LIMIT_S))
+    info = place / "info"
+    info.with_suffix(".c").write_text("int ompi_info_register_types(void *);\nint main(void) { return ompi_info_register_types(0); }\n")
+    check(context.execute("openmpi-abi build info", ["cc", "-o", info, info.with_suffix(".c"), f"-L{context.prefix}/lib/foreign", "-l:libmpi.so.40"], timeout=60))
+    result = context.execute("openmpi-abi info", context.launcher(1) + ["sh", "-c", f"{info}; exit $?"], timeout=LIMIT_S)
+    if result.code == 0 or "ompi_info_register_types is a part of Open MPI" not in result.output:
+        raise Failure(f"the error does not say whose the function is (log: {result.log})")
 
 
 def several_libraries(context, place):

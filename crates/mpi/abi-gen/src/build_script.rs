@@ -40,11 +40,15 @@ pub fn link_above_the_core(soname: &str, runpath: &str) -> Result<(), String> {
 /// # Errors
 /// The C compiler is missing or cannot make a shared library.
 pub fn link_above(needed: &str, soname: &str, runpath: &str) -> Result<(), String> {
+    link(needed, soname, runpath, "--enable-new-dtags")
+}
+
+fn link(needed: &str, soname: &str, runpath: &str, tags: &str) -> Result<(), String> {
     let stub = empty_library(&out_dir()?, needed)?;
     for argument in [
         format!("-Wl,-soname,{soname}"),
         "-Wl,-z,nodelete".into(),
-        format!("-Wl,-rpath,{runpath},--enable-new-dtags"),
+        format!("-Wl,-rpath,{runpath},{tags}"),
         format!("-Wl,--no-as-needed,{},--as-needed", stub.display()),
     ] {
         println!("cargo:rustc-cdylib-link-arg={argument}");
@@ -61,7 +65,13 @@ pub fn link_entry_points(soname: &str) -> Result<(), String> {
     // No code of the library unwinds. Whatever of the unwinder is referred to comes into it: to
     // load another library takes each rank a tenth of a millisecond.
     println!("cargo:rustc-link-lib=dylib:+verbatim=libgcc_eh.a");
-    link_above_the_core(soname, "$ORIGIN/..")
+    // Not a RUNPATH: scripts may name an MPI with a library of this name in LD_LIBRARY_PATH.
+    link(
+        "libmpi_abi.so.1",
+        soname,
+        "$ORIGIN/..",
+        "--disable-new-dtags",
+    )
 }
 
 /// Makes a shared library without symbols.

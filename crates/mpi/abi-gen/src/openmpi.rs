@@ -25,7 +25,8 @@ fn bytes(ctype: &str) -> usize {
         "MPI_Op" => 2048,
         "MPI_Errhandler" => 1024,
         "MPI_File" => 1536,
-        "MPI_Comm" | "MPI_Datatype" | "MPI_Win" => 512,
+        // Sessions: since 5.0. Earlier programs have no such object.
+        "MPI_Comm" | "MPI_Datatype" | "MPI_Win" | "MPI_Session" => 512,
         _ => 256,
     }
 }

@@ -198,6 +198,12 @@ const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 
 /// Returns the message for a function that is not implemented.
 fn unimplemented_text(call: CallId) -> String {
+    if call.name().starts_with("ompi_info_") {
+        return format!(
+            "{} is a part of Open MPI, whose tools run outside of `garonne run`, or with `--abi off`",
+            call.name()
+        );
+    }
     format!(
         "{} is not implemented; docs/user/conformance.md says what is, and docs/user/binaries.md which extensions of other MPIs are not (an install has them in share/doc/garonne)",
         call.name()

@@ -61,3 +61,33 @@ pub static MPI_F08_STATUSES_IGNORE: AtomicPtr<FortranStatus> =
 /// Shows that the library is Garonne's, and which one.
 #[unsafe(no_mangle)]
 pub static garonne_libmpi_mpich: u32 = 12;
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_ABI: [u8; 7] = *b"12:2:0\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_CC: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_CXX: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_F77: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_FC: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_configure: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_custom: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_date: [u8; 1] = *b"\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_device: [u8; 8] = *b"garonne\0";
+/// Text that MPICH's `mpichversion` copies and prints.
+#[unsafe(no_mangle)]
+pub static MPII_Version_string: [u8; 6] = *b"4.0.2\0";

@@ -151,7 +151,7 @@ fn the_library_needs_the_core_one_directory_up_and_stays_loaded() {
     for part in [
         "Library soname: [libmpi.so.40]",
         "Shared library: [libmpi_abi.so.1]",
-        "Library runpath: [$ORIGIN/..]",
+        "Library rpath: [$ORIGIN/..]",
         "NODELETE",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");

@@ -78,6 +78,46 @@ pub fn is_garonne(path: &Path) -> bool {
     read(path).is_some_and(|(_, symbols)| symbols.is_garonne)
 }
 
+/// Returns whether a library implements MPI, whatever its name: it defines the functions under the
+/// names of the profiling interface, too, which what intercepts MPI leaves to others.
+pub fn is_implementation(path: &Path) -> bool {
+    object_file::defines(path, &[b"MPI_Init", b"PMPI_Init"])
+}
+
+/// Returns whether a library or program has the functions of an MPI in itself, also one whose
+/// names were taken away by `strip`. Garonne's libraries do not count.
+///
+/// A library that intercepts MPI defines its functions under one of both prefixes only.
+pub fn is_linked_in(path: &Path) -> bool {
+    let (mut plain, mut profiling, mut is_garonne) = (false, false, false);
+    object_file::read_all_symbols(path, |name, is_defined| {
+        plain |= is_defined && name == b"MPI_Init";
+        profiling |= is_defined && name == b"PMPI_Init";
+        is_garonne |= is_defined && name.starts_with(OWN_SYMBOLS);
+    });
+    (plain && profiling && !is_garonne) || has_strings_of_mpi(path)
+}
+
+/// The name of a datatype, which `MPI_Type_get_name` returns: every implementation has it among
+/// its constants.
+const TYPE_NAME: &[u8] = b"MPI_DOUBLE_INT";
+
+/// Variables by which launchers tell the ranks of MPICH and its relatives, and of Open MPI, who
+/// they are. Their libraries ask for one of them.
+const RANK_VARIABLES: [&[u8]; 4] = [b"PMI_RANK", b"PMI_FD", b"PMIX_RANK", b"OMPI_MCA_"];
+
+/// Returns whether a file has strings as the implementation of another MPI has them, by which it
+/// names its datatypes and finds its launcher.
+fn has_strings_of_mpi(path: &Path) -> bool {
+    let (mut names_types, mut asks_launcher, mut is_garonne) = (false, false, false);
+    object_file::read_strings(path, |string| {
+        names_types |= string.ends_with(TYPE_NAME);
+        asks_launcher |= RANK_VARIABLES.iter().any(|name| string == *name);
+        is_garonne |= string.starts_with(b"GARONNE_");
+    });
+    names_types && asks_launcher && !is_garonne
+}
+
 /// A library of MPI that a program loads, or needs and would not find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MpiLibrary {

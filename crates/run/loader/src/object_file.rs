@@ -5,9 +5,10 @@ use std::path::Path;
 
 use object::elf::{
     DF_1_NODEFLIB, DT_FLAGS_1, DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader32,
-    FileHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
+    FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_UNDEF, SHT_DYNSYM, SHT_GNU_HASH,
+    SHT_HASH, SHT_PROGBITS, SHT_SYMTAB,
 };
-use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym, VersionTable};
 use object::{Endianness, FileKind, ReadCache};
 
 /// Machine, word size and byte order of an ELF file. The loader skips objects of another kind.
@@ -20,6 +21,9 @@ pub struct Architecture {
     /// True if numbers begin with their least significant byte.
     pub is_little_endian: bool,
 }
+
+/// Constants of one file that are searched for strings: those of large static programs.
+const CONSTANTS_MAX: u64 = 256 << 20;
 
 /// What the loader reads of an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,6 +143,102 @@ fn symbols_of<Header: FileHeader<Endian = Endianness>>(
         if let Ok(name) = symbol.name(endian, symbols.strings()) {
             call(name, symbol.st_shndx(endian) != SHN_UNDEF);
         }
+    }
+    Some(())
+}
+
+/// Returns whether a library defines all of these symbols, as the loader looks them up: by its hash
+/// table, of which a few pages are read.
+pub fn defines(path: &Path, names: &[&[u8]]) -> bool {
+    let Ok(data) = File::open(path).map(ReadCache::new) else {
+        return false;
+    };
+    let defined = match FileKind::parse(&data) {
+        Ok(FileKind::Elf64) => defined_in::<FileHeader64<Endianness>>(&data, names),
+        Ok(FileKind::Elf32) => defined_in::<FileHeader32<Endianness>>(&data, names),
+        _ => None,
+    };
+    defined.unwrap_or(false)
+}
+
+fn defined_in<Header: FileHeader<Endian = Endianness>>(
+    data: &ReadCache<File>,
+    names: &[&[u8]],
+) -> Option<bool> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
+    let versions = VersionTable::default();
+    let of_kind = |kind| {
+        let mut sections = sections.iter();
+        sections.find(|section| section.sh_type(endian) == kind)
+    };
+    // Divisors and shifts of the tables, which damaged files may have as zero or too large.
+    let words = |kind| -> Option<[u32; 4]> {
+        let bytes = of_kind(kind)?.data(endian, data).ok()?;
+        let word = |at: usize| {
+            let bytes = bytes.get(at * 4..at * 4 + 4)?.try_into().ok()?;
+            Some(match header.is_little_endian() {
+                true => u32::from_le_bytes(bytes),
+                false => u32::from_be_bytes(bytes),
+            })
+        };
+        Some([word(0)?, word(1)?, word(2)?, word(3)?])
+    };
+    if let Some([buckets, _, filters, shift]) = words(SHT_GNU_HASH) {
+        let is_sound = buckets > 0 && filters.is_power_of_two() && shift < 32;
+        let (table, _) = sections.gnu_hash(endian, data).ok()?.filter(|_| is_sound)?;
+        let has = |name: &&[u8]| {
+            let hash = object::elf::gnu_hash(name);
+            let found = table.find(endian, name, hash, None, &symbols, &versions);
+            found.is_some_and(|(_, symbol)| symbol.st_shndx(endian) != SHN_UNDEF)
+        };
+        return Some(names.iter().all(has));
+    }
+    let [buckets, ..] = words(SHT_HASH)?;
+    let (table, _) = sections.hash(endian, data).ok()?.filter(|_| buckets > 0)?;
+    let has = |name: &&[u8]| {
+        let hash = object::elf::hash(name);
+        let found = table.find(endian, name, hash, None, &symbols, &versions);
+        found.is_some_and(|(_, symbol)| symbol.st_shndx(endian) != SHN_UNDEF)
+    };
+    Some(names.iter().all(has))
+}
+
+/// Calls with each string of a file's constants: what lies before each byte of zero, from the zero
+/// before. `strip` leaves them. `None`: the file is no ELF file, is damaged, or cannot be read.
+pub fn read_strings(path: &Path, call: impl FnMut(&[u8])) -> Option<()> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf64 => strings_of::<FileHeader64<Endianness>>(&data, call),
+        FileKind::Elf32 => strings_of::<FileHeader32<Endianness>>(&data, call),
+        _ => None,
+    }
+}
+
+fn strings_of<Header: FileHeader<Endian = Endianness>>(
+    data: &ReadCache<File>,
+    mut call: impl FnMut(&[u8]),
+) -> Option<()> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let mut left = CONSTANTS_MAX;
+    for section in header.sections(endian, data).ok()?.iter() {
+        let flags: u64 = section.sh_flags(endian).into();
+        let bytes: u64 = section.sh_size(endian).into();
+        let kind = u64::from(SHF_ALLOC | SHF_EXECINSTR | SHF_WRITE);
+        let is_constant =
+            section.sh_type(endian) == SHT_PROGBITS && flags & kind == u64::from(SHF_ALLOC);
+        if !is_constant || bytes > left {
+            continue;
+        }
+        left -= bytes;
+        let constants = section.data(endian, data).ok()?;
+        // What comes after the last zero is no string.
+        let end = constants.iter().rposition(|byte| *byte == 0);
+        let strings = &constants[..end.unwrap_or(0)];
+        strings.split(|byte| *byte == 0).for_each(&mut call);
     }
     Some(())
 }

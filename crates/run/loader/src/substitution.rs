@@ -23,6 +23,9 @@ pub const ENV_MPI4PY: &str = "MPI4PY_LIBMPI";
 /// Where libraries of the standard ABI and of others lie, below the installation's prefix.
 const STANDARD: &str = "lib/libmpi_abi.so.1";
 const FOREIGN: &str = "lib/foreign";
+/// Empty libraries of names below an MPI's own, for programs that find no others: they must not
+/// come before those that the parts of an installed Open MPI need.
+const STAND_INS: &str = "lib/foreign/stand-ins";
 
 /// The libraries of an installed Garonne.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Installation {
     standard: PathBuf,
     /// Directory of the libraries that have names of other MPIs'.
     foreign: PathBuf,
+    /// Directory of libraries that are loaded where the loader finds none of their names.
+    stand_ins: PathBuf,
     /// Names of the libraries there that replace parts of another MPI.
     names: Vec<String>,
 }
@@ -48,6 +53,7 @@ impl Installation {
         Some(Self {
             standard: prefix.join(STANDARD),
             foreign,
+            stand_ins: prefix.join(STAND_INS),
             names,
         })
     }
@@ -69,6 +75,13 @@ impl Installation {
     fn file(&self, name: &str) -> Option<PathBuf> {
         let is_here = self.names.iter().any(|known| known == name);
         is_here.then(|| self.foreign.join(name))
+    }
+
+    /// Returns the file that takes the place of one that is missing.
+    fn stand_in(&self, name: &str) -> Option<PathBuf> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let path = self.stand_ins.join(name);
+        path.exists().then_some(path)
     }
 
     /// Returns the file that replaces another MPI's of this name.
@@ -266,29 +279,53 @@ impl Substitution {
                 (!is_ours).then_some((replacement, wins))
             })
             .collect();
-        let missing = self.closure.missing.iter();
+        let uses_mpi = !mpi::used(&self.closure).is_empty();
+        let missing = self.closure.missing.iter().filter(|_| uses_mpi);
         let missing: Vec<_> = missing
-            .filter_map(|missing| installation.replacement(&missing.name))
+            .filter_map(|missing| {
+                let name = &missing.name;
+                let path = installation.replacement(name);
+                path.or_else(|| installation.stand_in(name))
+            })
             .collect();
         for (path, reason) in others {
-            self.add(path, reason);
+            self.add_replacement(path, reason, installation);
         }
         for path in missing {
-            self.add(path, PreloadReason::NotFound);
+            self.add_replacement(path, PreloadReason::NotFound, installation);
         }
         for beside in interpreter::libraries_found_first(program, &installation.names) {
             let name = beside.file_name().and_then(OsStr::to_str);
             if let Some(path) = name.and_then(|name| installation.file(name)) {
-                self.add(path, PreloadReason::BesideInterpreter(beside));
+                let reason = PreloadReason::BesideInterpreter(beside);
+                self.add_replacement(path, reason, installation);
             }
         }
         for module in interpreter::modules_of_r(program, &environment.r_libraries) {
             let needed = object_file::read(&module).map(|file| file.needed);
             let paths = needed.into_iter().flatten();
             for path in paths.filter_map(|name| installation.replacement(&name)) {
-                self.add(path, PreloadReason::ModuleOfR(module.clone()));
+                let reason = PreloadReason::ModuleOfR(module.clone());
+                self.add_replacement(path, reason, installation);
             }
         }
+    }
+
+    /// Adds a library, and before it the one that has the functions, where it is but another name
+    /// of that: what the program names by a path is loaded whatever is preloaded, and comes before
+    /// what a preloaded library needs.
+    fn add_replacement(
+        &mut self,
+        path: PathBuf,
+        reason: PreloadReason,
+        installation: &Installation,
+    ) {
+        let name = path.file_name().and_then(OsStr::to_str);
+        let abi = name.and_then(MpiAbi::of_library);
+        if let Some(whole) = abi.and_then(|abi| installation.library(abi)) {
+            self.add(whole, reason.clone());
+        }
+        self.add(path, reason);
     }
 
     fn add(&mut self, path: PathBuf, reason: PreloadReason) {
@@ -321,7 +358,7 @@ fn can_be_listed(path: &Path) -> bool {
 fn obstacle(program: &Program, closure: &Closure, installation: &Installation) -> Option<Obstacle> {
     let used = mpi::used(closure);
     if used.is_empty() {
-        return has_own_mpi(&program.path).then_some(Obstacle::Static);
+        return mpi::is_linked_in(&program.path).then_some(Obstacle::Static);
     }
     if program.is_secure {
         let loaded = used.iter().find_map(|library| {
@@ -334,16 +371,4 @@ fn obstacle(program: &Program, closure: &Closure, installation: &Installation) -
     let needs_another = used.iter().any(|library| library.abi != MpiAbi::Standard);
     (needs_another && !can_be_listed(&installation.foreign))
         .then(|| Obstacle::Path(installation.foreign.clone()))
-}
-
-/// Returns whether a program has the functions of an MPI in itself. A library that intercepts them
-/// defines those of one prefix only.
-fn has_own_mpi(path: &Path) -> bool {
-    let (mut plain, mut profiling, mut is_garonne) = (false, false, false);
-    object_file::read_all_symbols(path, |name, is_defined| {
-        plain |= is_defined && name == b"MPI_Init";
-        profiling |= is_defined && name == b"PMPI_Init";
-        is_garonne |= is_defined && name.starts_with(mpi::OWN_SYMBOLS);
-    });
-    plain && profiling && !is_garonne
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -26,7 +26,31 @@ impl Place {
             place.mpi(&format!("g/lib/foreign/{name}"), name, "ours");
             place.mpi(&format!("other/{name}"), name, "other");
         }
+        // As `./x install` makes it: Debian's name, which needs the library.
+        let options = [
+            "-shared",
+            "-Wl,-soname,libmpich.so.12",
+            "g/lib/foreign/libmpi.so.12",
+            "-Wl,-rpath,$ORIGIN",
+        ];
+        place.compile(
+            "g/lib/foreign/libmpich.so.12",
+            "const char garonne_stand_in;",
+            &options,
+        );
         place
+    }
+
+    /// Makes another MPI at a path, and a program that needs it by this path, though it has a name.
+    fn needs_by_path(&self, library: &str, program: &str) -> PathBuf {
+        let path = self.at(library);
+        let words = path.to_str().unwrap();
+        // Linked with a library without a name, a program needs its path.
+        self.compile(library, &library_text("other"), &["-shared", "-fPIC"]);
+        self.program(program, &[words]);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        self.mpi(library, name, "other");
+        path
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -53,16 +77,8 @@ impl Place {
 
     /// Makes a library of MPI that knows whose it is.
     fn mpi(&self, target: &str, soname: &str, whose: &str) {
-        let mark = match whose {
-            "ours" => "int garonne_mark;",
-            _ => "",
-        };
-        let text = format!(
-            "{mark} int PMPI_Init(void *c, void *v) {{ (void)c; (void)v; return 0; }}
-             int MPI_Init(void *c, void *v) {{ return PMPI_Init(c, v); }}
-             const char *whose(void) {{ return \"{whose}\"; }}"
-        );
         let soname = format!("-Wl,-soname,{soname}");
+        let text = library_text(whose);
         self.compile(target, &text, &["-shared", "-fPIC", &soname]);
     }
 
@@ -89,6 +105,19 @@ impl Place {
     fn run(&self, words: &[&str]) -> Said {
         said(self.garonne(&["run", "-n", "2"]).args(words))
     }
+}
+
+/// C of a library of MPI that knows whose it is.
+fn library_text(whose: &str) -> String {
+    let mark = match whose {
+        "ours" => "int garonne_mark;",
+        _ => "",
+    };
+    format!(
+        "{mark} int PMPI_Init(void *c, void *v) {{ (void)c; (void)v; return 0; }}
+         int MPI_Init(void *c, void *v) {{ return PMPI_Init(c, v); }}
+         const char *whose(void) {{ return \"{whose}\"; }}"
+    )
 }
 
 /// C of a function that says whose library it has, and whether that is preloaded.
@@ -138,6 +167,10 @@ fn programs_load_ours_wherever_the_other_is_found() {
     );
     place.program("by_path", &[absolute.to_str().unwrap()]);
     both_say(&place.run(&["./by_path"]), "ours preloaded");
+    let path = place.needs_by_path("other/debian/libmpich.so.12", "by_debian_path");
+    both_say(&place.run(&["./by_debian_path"]), "ours preloaded");
+    let told = said(place.garonne(&["doctor"]).arg("./by_debian_path"));
+    assert_eq!(told.code, 0, "{path:?}: {told:?}");
     // The library that needs MPI has the path.
     let options = ["-shared", "-fPIC", "other/libmpi.so.40", RPATH];
     place.compile("libuser.so", &says("user"), &options);
@@ -176,6 +209,12 @@ fn the_option_turns_it_off_or_preloads_in_any_case() {
     assert!(first.out.contains("other"), "{first:?}");
     let preloaded = place.run(&["--abi", "mpich", "sh", "-c", script]);
     both_say(&preloaded, "ours preloaded");
+    place.program("runpath40", &["other/libmpi.so.40", RUNPATH]);
+    let script = script.replace("runpath", "runpath40");
+    let first = place.run(&["sh", "-c", &script]);
+    assert!(first.out.contains("other"), "{first:?}");
+    let preloaded = place.run(&["--abi", "openmpi", "sh", "-c", &script]);
+    both_say(&preloaded, "ours preloaded");
     let wrong = place.run(&["--abi", "intel", "./runpath"]);
     assert!(
         wrong.code == 2 && wrong.err.contains("auto, off, mpich, openmpi"),
@@ -209,6 +248,30 @@ fn programs_that_heed_no_variable_are_refused_with_the_reason() {
     assert_eq!(free.code, 0, "{free:?}");
     place.compile("tool", "int main(void) { return 0; }", &["-static"]);
     assert_eq!(place.run(&["./tool"]).code, 0);
+
+    // Without its symbols it still names datatypes and asks for its launcher.
+    let mentions = "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>
+        const char *volatile names[] = { \"MPI_DOUBLE_INT\", \"NAME\" };
+        int main(int n, char **v) { (void)v; printf(\"%s\\n\", getenv(names[1]) ? \"set\" : names[0]);
+          fflush(stdout); if (n > 1) pause(); return 0; }";
+    let stripped = mentions.replace("NAME", "PMI_RANK");
+    place.compile("stripped", &stripped, &["-static", "-s"]);
+    let refused = place.run(&["./stripped"]);
+    assert!(
+        refused.code == 1 && refused.err.contains("linked into it statically"),
+        "{refused:?}"
+    );
+    let wrapped = place.run(&["sh", "-c", "./stripped on; true"]);
+    assert!(
+        wrapped.code == 1
+            && wrapped.err.contains("error[G0240]")
+            && wrapped.err.contains("/stripped"),
+        "{wrapped:?}"
+    );
+    let tool = mentions.replace("NAME", "HOME");
+    place.compile("mentions", &tool, &["-static", "-s"]);
+    let fine = place.run(&["./mentions"]);
+    assert!(fine.code == 0 && fine.err.is_empty(), "{fine:?}");
 
     // A program of another user and with the bit has other rights; to give it away takes root.
     let secure = place.program("secure", &["other/libmpi.so.40", RUNPATH]);
@@ -309,4 +372,47 @@ fn a_program_that_ends_without_mpi_is_no_world_of_one() {
     place.compile("help", text, &["other/libmpi.so.12", RUNPATH]);
     let said = place.run(&["./help"]);
     assert!(said.code == 0 && said.err.is_empty(), "{said:?}");
+}
+
+/// Who may execute a program may not be allowed to read it; the superuser always is.
+#[test]
+fn a_program_that_nobody_can_look_at_is_told_when_it_ends_without_mpi() {
+    use std::os::unix::process::CommandExt;
+    let place = Place::new();
+    place.compile("tool", "int main(void) { return 0; }", &[]);
+    let rights = |path: &str, mode| {
+        std::fs::set_permissions(place.at(path), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    rights("", 0o755);
+    rights("g/bin/garonne", 0o755);
+    rights("tool", 0o4711);
+    let mut run = place.garonne(&["run", "-n", "2", "./tool"]);
+    run.env("HOME", place.at("")).env_remove("XDG_RUNTIME_DIR");
+    if std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() != 0) {
+        rights("tool", 0o111);
+    } else {
+        run.uid(65_534).gid(65_534);
+    }
+    let said = said(&mut run);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = "cannot be read by this user";
+    assert_eq!(said.err.matches(text).count(), 1, "{said:?}");
+}
+
+#[test]
+fn libraries_below_another_mpi_are_stood_in_for_only_where_there_are_none() {
+    let place = Place::new();
+    let shared = ["-shared", "-Wl,-soname,libbelow.so.7"];
+    place.compile("g/lib/foreign/stand-ins/libbelow.so.7", "", &shared);
+    let own = "int below(void) { return 7; }";
+    place.compile("other/libbelow.so.7", own, &shared);
+    // One that was merely linked with it, and one that is a part of the other MPI.
+    place.program("linked", &["other/libmpi.so.40", "other/libbelow.so.7"]);
+    both_say(&place.run(&["./linked"]), "ours preloaded");
+    let part = "int below(void); int main(void) { return below() - 7; }";
+    place.compile("part", part, &["other/libbelow.so.7", RUNPATH]);
+    for words in [&["./part"][..], &["sh", "-c", "./part; exit $?"]] {
+        let said = place.run(words);
+        assert!(said.code == 0 && said.err.is_empty(), "{said:?}");
+    }
 }

@@ -33,6 +33,12 @@ fn place() -> tempfile::TempDir {
         init,
         &["-shared", "-fPIC", "-Wl,-soname,libmpi.so.12"],
     );
+    // A copy under another name, with both names of its functions.
+    let both = "int PMPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }
+        int MPI_Init(int *c, char ***v) { return PMPI_Init(c, v); }";
+    compile(dir, "renamed.so", both, &["-shared", "-fPIC"]);
+    // What intercepts MPI has one of the names only.
+    compile(dir, "intercepts.so", init, &["-shared", "-fPIC"]);
     let calls = "int MPI_Init(int *, char ***); int usleep(unsigned); int atoi(const char *);
         int main(int n, char **v) { MPI_Init(0, 0); usleep(atoi(v[1]) * 1000); return n > 2; }";
     let with = ["./libmpi.so.12", "-Wl,-rpath,$ORIGIN"];
@@ -50,7 +56,7 @@ fn place() -> tempfile::TempDir {
     let tool =
         "int tool(void); int usleep(unsigned); int main(void) { usleep(1200000); return tool(); }";
     compile(dir, "tool", tool, &["./libtool.so", "-Wl,-rpath,$ORIGIN"]);
-    let loads = "#include <dlfcn.h>\n#include <unistd.h>\nint main(int n, char **v) { (void)n; if (!dlopen(v[1], RTLD_NOW)) return 3; sleep(600); return 0; }";
+    let loads = "#include <dlfcn.h>\n#include <unistd.h>\nint main(int n, char **v) { if (!dlopen(v[1], RTLD_NOW)) return 3; if (n > 2) usleep(1200000); else sleep(600); return 0; }";
     compile(dir, "loads", loads, &["-ldl"]);
     place
 }
@@ -64,8 +70,9 @@ fn ranks_of_another_mpi_are_named_and_end_the_job() {
     let place = place();
     let library = place.path().join("libmpi.so.12");
     let library = library.to_str().unwrap();
-    let cases: [&[&str]; 5] = [
+    let cases: [&[&str]; 6] = [
         &["-n", "2", "./calls", "0"],
+        &["-n", "2", "./loads", "./renamed.so"],
         &["-n", "2", "./calls", "600000"],
         &["-n", "2", "./loads", "./libmpi.so.12"],
         &["-n", "2", "sh", "-c", "./calls 1500; true"],
@@ -84,11 +91,11 @@ fn ranks_of_another_mpi_are_named_and_end_the_job() {
             said.code == 1
                 && said.err.contains("error[G0240]: rank ")
                 && said.err.contains("another MPI, ")
-                && said.err.contains("libmpi.so.12")
+                && (said.err.contains("libmpi.so.12") || said.err.contains("renamed.so"))
                 && said.err.contains("of the 2 ranks is a world of one"),
             "{words:?}: {said:?}"
         );
-        if words[2] != "./calls" || words[3] != "0" {
+        if (words[2] != "./calls" || words[3] != "0") && words[3] != "./renamed.so" {
             assert!(said.err.contains(library), "{words:?}: {said:?}");
         }
     }
@@ -102,8 +109,9 @@ fn ranks_of_another_mpi_are_named_and_end_the_job() {
 #[test]
 fn worlds_of_one_that_are_meant_and_what_only_links_with_another_mpi_are_left_alone() {
     let place = place();
-    let cases: [&[&str]; 4] = [
+    let cases: [&[&str]; 5] = [
         &["-n", "1", "./calls", "0"],
+        &["-n", "2", "./loads", "./intercepts.so", "ends"],
         &["-n", "2", "-x", "GARONNE_SINGLETONS=1", "./calls", "700"],
         &["-n", "2", "./tool"],
         &[

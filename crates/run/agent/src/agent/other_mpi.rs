@@ -36,7 +36,8 @@ struct OtherMpiProcess {
 /// Another MPI's library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OtherMpiLibrary {
-    /// Path of the library; its name alone where nobody has seen it mapped.
+    /// Path of the library, or of the program that it is linked into; its name alone where nobody
+    /// has seen it mapped.
     library: String,
     /// Library that calls it; none if the program itself does.
     caller: Option<String>,
@@ -58,23 +59,62 @@ pub(super) struct OtherMpiDetector {
     linked: HashMap<usize, String>,
     /// By program of the job: what the user has asked for.
     settings: HashMap<usize, AbiSetting>,
+    /// Programs of the job whose files this user cannot read, and that nothing was said of yet.
+    unreadable: HashMap<usize, PathBuf>,
 }
 
 /// Files that were read, by their paths.
 #[derive(Debug, Default)]
-struct ElfCache(HashMap<PathBuf, Option<(ObjectFile, MpiSymbols)>>);
+struct ElfCache {
+    read: HashMap<PathBuf, Option<(ObjectFile, MpiSymbols)>>,
+    /// Whether a library is one of MPI, whatever its name.
+    libraries: HashMap<PathBuf, bool>,
+    /// Whether a program has an MPI linked into it.
+    programs: HashMap<PathBuf, bool>,
+}
 
 impl ElfCache {
     fn read(&mut self, path: &Path) -> Option<&(ObjectFile, MpiSymbols)> {
-        let read = self.0.entry(path.to_owned());
+        let read = self.read.entry(path.to_owned());
         read.or_insert_with(|| mpi::read(path)).as_ref()
+    }
+
+    fn is_of_mpi(&mut self, path: &Path) -> bool {
+        let is = self.libraries.entry(path.to_owned());
+        *is.or_insert_with(|| mpi::is_implementation(path))
+    }
+
+    /// Another MPI that is linked into a program, found below `root`, of a process that has these
+    /// files mapped.
+    fn linked_into(
+        &mut self,
+        root: &str,
+        program: &str,
+        mapped: &[&str],
+    ) -> Option<OtherMpiLibrary> {
+        let place = |path: &str| PathBuf::from(format!("{root}{path}"));
+        let mut named = mapped.iter().filter(|path| is_named_as_mpi(path));
+        let has_ours = named.any(|path| {
+            self.read(&place(path))
+                .is_some_and(|(_, symbols)| symbols.is_garonne)
+        });
+        let is = self.programs.entry(place(program));
+        let is = *is.or_insert_with_key(|path| mpi::is_linked_in(path));
+        (is && !has_ours).then(|| OtherMpiLibrary {
+            library: program.to_owned(),
+            caller: None,
+        })
     }
 
     /// Another MPI that a process uses, which has these files mapped, found below `root`.
     fn other_mpi(&mut self, root: &str, mapped: &[&str]) -> Option<OtherMpiLibrary> {
         let place = |path: &str| PathBuf::from(format!("{root}{path}"));
         let mut library = None;
-        for path in mapped.iter().filter(|path| is_named_as_mpi(path)) {
+        let of_mpi =
+            |files: &mut Self, path: &str| is_named_as_mpi(path) || files.is_of_mpi(&place(path));
+        let (of_mpi, others): (Vec<&str>, Vec<&str>) =
+            mapped.iter().partition(|path| of_mpi(self, path));
+        for path in &of_mpi {
             match self.read(&place(path)) {
                 Some((_, symbols)) if symbols.is_garonne => return None,
                 Some((file, symbols)) if symbols.provides_mpi => {
@@ -87,7 +127,7 @@ impl ElfCache {
         let needs =
             |file: &ObjectFile| name.as_ref().is_some_and(|name| file.needed.contains(name));
         let (mut linked, mut caller) = (false, None);
-        for path in mapped.iter().filter(|path| !is_named_as_mpi(path)) {
+        for path in &others {
             let Some((file, symbols)) = self.read(&place(path)) else {
                 continue;
             };
@@ -175,6 +215,11 @@ impl OtherMpiDetector {
         self.settings = settings
             .map(|(index, ready)| (index, ready.libraries().setting))
             .collect();
+        let unreadable = here.clone();
+        self.unreadable = unreadable
+            .filter(|(_, ready)| ready.libraries().is_unreadable)
+            .map(|(index, ready)| (index, ready.file()))
+            .collect();
         // A program that loads our library may end without a call of MPI.
         let linked = here
             .by_ref()
@@ -230,9 +275,11 @@ impl OtherMpiDetector {
         let all = std::iter::once(own).chain(process_tree::descendants(own));
         let seen = all.into_iter().find_map(|pid| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-            let found = self
-                .files
-                .other_mpi(&format!("/proc/{pid}/root"), &mapped(&maps))?;
+            let (root, mapped) = (format!("/proc/{pid}/root"), mapped(&maps));
+            let found = self.files.other_mpi(&root, &mapped).or_else(|| {
+                let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+                self.files.linked_into(&root, program.to_str()?, &mapped)
+            })?;
             Some((pid, found))
         });
         let Some((pid, found)) = seen else { return };
@@ -273,6 +320,17 @@ impl OtherMpiDetector {
             Some(sighting) => sighting.direct || ranks.none_registered(),
             None => self.linked.contains_key(&ranks[rank].program),
         }
+    }
+
+    /// A rank has ended well without registering: says so once of a program that nobody could look
+    /// at, before it ran or while it did.
+    pub fn warning(&mut self, ranks: &Ranks, rank: u32) -> Option<String> {
+        let file = self.unreadable.remove(&ranks[rank].program)?;
+        Some(format!(
+            "note[{}]: '{}' cannot be read by this user, so nobody knows which MPI it loads; rank {rank} has ended without MPI_Init of Garonne\n  help: if it is a program of MPI, each of its ranks was a world of one; run a copy that can be read (`cp`)",
+            codes::G0240,
+            file.display()
+        ))
     }
 
     /// Returns which process of a rank runs which library, as the rest of a sentence.
@@ -355,7 +413,10 @@ mod tests {
         let known = known
             .iter()
             .map(|(path, elf)| (PathBuf::from(path), Some(elf.clone())));
-        ElfCache(known.collect())
+        ElfCache {
+            read: known.collect(),
+            ..ElfCache::default()
+        }
     }
 
     fn other() -> Elf {

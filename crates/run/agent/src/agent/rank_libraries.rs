@@ -27,6 +27,8 @@ pub(super) struct LibraryChoice {
     pub setting: AbiSetting,
     /// True if every C library of MPI that the program needs is Garonne's.
     pub is_garonne: bool,
+    /// True if nobody can tell what the program loads: this user may execute it, not read it.
+    pub is_unreadable: bool,
 }
 
 /// Decides which MPI library the ranks of each program load.
@@ -74,6 +76,7 @@ impl RankLibraries {
         let mut choice = LibraryChoice {
             setting,
             is_garonne: false,
+            is_unreadable: cannot_be_read(program.file),
         };
         let Some(installation) = self.installation.as_ref() else {
             return Ok(choice);
@@ -129,6 +132,11 @@ impl RankLibraries {
             &self.files,
         ))
     }
+}
+
+fn cannot_be_read(file: &Path) -> bool {
+    let opened = std::fs::File::open(file);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// Returns a path as this process sees it, if the rank starts in that directory.

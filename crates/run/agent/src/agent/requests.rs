@@ -15,6 +15,7 @@ use garonne_links::output_pipe::wait_for_output;
 use garonne_links::process_tree;
 use garonne_links::sys::{self, ReceivedMessage};
 use garonne_links::trusted_peer;
+use garonne_loader::mpi;
 use garonne_tcp::Versions;
 
 /// A registration as received.
@@ -235,6 +236,22 @@ impl Agent<'_> {
         }
     }
 
+    /// Returns whether a process is a child that a rank's program has started before its own
+    /// `MPI_Init`: another program, below one that calls MPI itself. A wrapper does not, and what
+    /// a program does in a fork of itself is its own.
+    fn is_child_of_a_rank_to_be(&self, rank: u32, pid: i32) -> bool {
+        let slot = &self.ranks[rank];
+        if pid == slot.pid || slot.ended.is_some() || !process_tree::is_ancestor(slot.pid, pid) {
+            return false;
+        }
+        let program = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let (Some(own), Some(other)) = (program(slot.pid), program(pid)) else {
+            return false;
+        };
+        let calls_mpi = || mpi::read(&own).is_some_and(|(_, symbols)| symbols.calls_mpi);
+        own != other && calls_mpi()
+    }
+
     fn decide_registration(&mut self, request: &Registration) -> Result<RegistrationResult> {
         let Registration {
             rank, pid, version, ..
@@ -266,6 +283,8 @@ impl Agent<'_> {
                 return Err(Error::misuse(codes::G0205, text));
             }
             epoch = holder.epoch + 1;
+        } else if self.is_child_of_a_rank_to_be(*rank, pid.1) {
+            return Ok(RegistrationResult::Alone);
         }
         if epoch > 0 && self.ctx.job.nodes.several() {
             let text = format!(

@@ -138,6 +138,9 @@ impl Agent<'_> {
             let line = self.other_mpi.failure(&self.ctx, &self.ranks, rank, "ran");
             return self.rank_refused(rank, &line);
         }
+        if let Some(line) = self.other_mpi.warning(&self.ranks, rank) {
+            self.output.print_line(&mut self.ctx, &line);
+        }
         if ended != ProcessExit::Exit(0) {
             let (code, what) = describe(ended);
             let mut line = format!(
