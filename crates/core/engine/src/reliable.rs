@@ -87,9 +87,9 @@ struct UnackedPacket<P> {
     heard: u64,
     /// The peer has it, but not all before it.
     arrived: bool,
-    /// It was sent again since later ones arrived, which happens once.
+    /// Sent again since later ones arrived, which happens once.
     overtaken: bool,
-    /// Its time was over, and only the oldest packet was sent again.
+    /// Overdue, while only the oldest packet was sent again.
     deferred: bool,
 }
 
