@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-libgomp -p garonne-pthread
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-c -p garonne-libgomp -p garonne-pthread
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -34,6 +34,10 @@ install_into() {
     place "$built/libgaronne_threads.so" "$prefix/lib/libgaronne_threads.so.1" 755
     ln -sf libgaronne_threads.so.1 "$prefix/lib/libgaronne_threads.so"
     for name in threads pthread_names; do place "crates/api/threads-c/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
+    place "$built/libgaronne_c.so" "$prefix/lib/libgaronne.so.1" 755
+    ln -sf libgaronne.so.1 "$prefix/lib/libgaronne.so"
+    place crates/api/garonne-c/include/garonne.h "$prefix/include/garonne.h" 644
+    fill libgaronne.pc.in "$prefix/lib/pkgconfig/libgaronne.pc" libgaronne
     # Apart: only programs that ask for it (garonne omp run) find it in place of GCC's own.
     crates/api/libgomp/link.sh "$built/libgaronne_gomp.a" "$prefix/lib/openmp/libgomp.so.1.new" && mv -f "$prefix/lib/openmp/libgomp.so.1.new" "$prefix/lib/openmp/libgomp.so.1"
     # Apart, and loaded by garonne threads run alone.

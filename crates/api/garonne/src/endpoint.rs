@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Context of the program's messages: above those that MPI gives to communicators.
-const MESSAGES: ContextId = 1 << 24;
+pub(crate) const MESSAGES: ContextId = 1 << 24;
 
 /// Context in which the two of a pair greet and part.
 pub(crate) const CONTROL: ContextId = MESSAGES + 1;
@@ -381,7 +381,7 @@ impl Drop for Endpoint {
     }
 }
 
-fn checked(tag: u32) -> Result<i32> {
+pub(crate) fn checked(tag: u32) -> Result<i32> {
     i32::try_from(tag).map_err(|_| misuse(format!("tag {tag} is above {TAG_MAX}")))
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn of_engine(what: &str, error: api::Error) -> Error {
         api::Error::Truncated(both) => Error::misuse(
             codes::G0402,
             format!(
-                "{what}: a message of {} B from rank {} met a buffer of {} B",
+                "{what}: a message of {} B from rank {} outcome a buffer of {} B",
                 both.sent, both.peer, both.room
             ),
         ),

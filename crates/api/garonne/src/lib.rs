@@ -91,17 +91,33 @@
     reason = "what is printed is the program's business"
 )]
 
+mod attributes;
+mod card;
+mod connection_setup;
 mod endpoint;
 mod error;
+mod event;
+mod event_endpoint;
 mod limits;
+mod link;
+
 mod pair;
 mod peer;
+mod poll_set;
 mod region;
 mod request;
+mod switchboard;
 mod sys;
+mod uri;
 
+pub use attributes::{Attributes, Delivery};
+#[cfg(fuzzing)]
+pub use card::read_anything;
 pub use endpoint::Endpoint;
+pub use event::{CloseCause, ConnectionId, Event, LentMessage};
+pub use event_endpoint::EventEndpoint;
 pub use garonne_job::error::{Error, Result};
+pub use limits::{CONNECT_DATA_MAX, MESSAGE_MAX, URI_MAX};
 pub use pair::{Key, Listener};
 pub use peer::{Peer, Received, Source};
 pub use region::{Region, RegionKey};

@@ -9,7 +9,7 @@
 //! - GOODBYE: its sender leaves; everything that it sent before has arrived.
 
 use crate::endpoint::{CONTROL, Endpoint, Host};
-use crate::error::of_engine;
+use crate::error::{misuse, of_engine};
 use crate::limits::{CONNECT_LIMIT, CONNECT_LOOK, GREETING_MAX, LEAVE_LIMIT, SPINS};
 use crate::sys::OwnedOperation;
 use garonne_engine::CreditQuotas;
@@ -17,12 +17,15 @@ use garonne_engine::api::{
     self, CallOrigin, Pattern, Peer, RecvArgs, SendArgs, SendCompletion, Source, Status,
 };
 use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Waiting};
-use garonne_tcp::{LocalIdentity, PeerDirectory, ProcessId, SECRET_BYTES, Secret, TcpTransport};
+use garonne_tcp::{
+    LocalIdentity, PeerDirectory, ProcessId, SECRET_BYTES, Secret, SocketSet, TcpTransport,
+};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -61,6 +64,33 @@ impl Key {
     /// The key that the other side gave, by a way that nobody else reads.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(Secret::from_bytes(&bytes))
+    }
+
+    /// The key that was written as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// `Misuse`: the text is no such key. The error does not repeat it.
+    pub fn from_text(text: &str) -> Result<Self> {
+        let wrong = || misuse("a key is 64 hexadecimal digits");
+        let text = text.trim();
+        if text.len() != 2 * Self::BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; Self::BYTES];
+        for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
+        }
+        Ok(Self::from_bytes(bytes))
+    }
+
+    /// The key as 64 hexadecimal digits, for a file that nobody else reads.
+    pub fn to_text(&self) -> String {
+        let digits = self.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    }
+
+    pub(crate) fn secret(&self) -> Secret {
+        self.0.clone()
     }
 
     /// The bytes for the other side. Not for arguments or the environment, which others may read.
@@ -156,7 +186,78 @@ impl std::fmt::Debug for Pair {
     }
 }
 
+/// How the other side of a pair ended.
+#[derive(Debug)]
+pub(crate) enum PairEnd {
+    /// The other side said goodbye: all that it sent before has arrived.
+    Left,
+    /// The other side is gone without a word.
+    Lost(api::Error),
+}
+
 impl Pair {
+    /// One end of a connection that two processes have agreed on, with a secret of its own. `me`: 0
+    /// for the side that accepted, 1 for the other one.
+    pub(crate) fn agreed(
+        me: Peer,
+        secret: &[u8; SECRET_BYTES],
+        socket: TcpListener,
+        other: SocketAddr,
+    ) -> std::result::Result<Self, api::Error> {
+        let pair = Self::new(me, &Key::from_bytes(*secret), socket, Some(other))?;
+        // Either side calls the other one with it, whichever can be reached.
+        pair.say(GREETING, Vec::new())?;
+        Ok(pair)
+    }
+
+    /// Returns how the other side ended; `None`: it is there. Makes no progress.
+    pub(crate) fn end(&self) -> Option<PairEnd> {
+        let mut goodbye = self.goodbye();
+        let Some(operation) = goodbye.as_mut() else {
+            return Some(PairEnd::Left);
+        };
+        if !operation.is_over(&*self.host) {
+            return None;
+        }
+        match operation.wait(&*self.host, |_, _| {}) {
+            Ok(_) => {
+                *goodbye = None;
+                drop(goodbye);
+                let other = self.other();
+                self.with(|engine| {
+                    // It waits for the word that its goodbye has come.
+                    engine.transport().before_sleep();
+                    engine.transport().peer_gone(other);
+                });
+                Some(PairEnd::Left)
+            }
+            Err(error) => Some(PairEnd::Lost(error)),
+        }
+    }
+
+    /// Has the goodbye leave that [`Pair::has_nothing_to_send`] sees through.
+    pub(crate) fn say_goodbye(&self) -> std::result::Result<(), api::Error> {
+        self.say(GOODBYE, Vec::new()).map(drop)
+    }
+
+    /// Returns whether all that was sent has reached the other host.
+    pub(crate) fn has_nothing_to_send(&self) -> bool {
+        !self.host.has_work() && self.with(|engine| engine.transport().has_left())
+    }
+
+    /// Prepares for a sleep on [`Pair::sockets`]: what is due by then, and until when it may last.
+    pub(crate) fn before_sleep(&self) -> Option<Duration> {
+        self.with(|engine| {
+            engine.transport().arm();
+            engine.transport().sockets().limit_if(true)
+        })
+    }
+
+    /// The sockets on which something may arrive.
+    pub(crate) fn sockets(&self) -> SocketSet {
+        self.with(|engine| engine.transport().sockets())
+    }
+
     fn new(
         me: Peer,
         key: &Key,
@@ -214,7 +315,7 @@ impl Pair {
         &*self.host
     }
 
-    fn other(&self) -> Peer {
+    pub(crate) fn other(&self) -> Peer {
         LISTENING + CONNECTING - self.host.me()
     }
 
@@ -333,7 +434,7 @@ impl Pair {
 }
 
 /// This host's address towards another one.
-fn own_address(to: SocketAddr) -> std::io::Result<IpAddr> {
+pub(crate) fn own_address(to: SocketAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr = match to.is_ipv4() {
         true => Ipv4Addr::UNSPECIFIED.into(),
         false => Ipv6Addr::UNSPECIFIED.into(),

@@ -1,0 +1,123 @@
+/* Calls every function of garonne.h: two endpoints in one process, driven in turn, and what is refused. */
+#include <errno.h>
+#include <garonne.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                                                                   \
+    do {                                                                                                                                   \
+        if (!(condition)) {                                                                                                                \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, garonne_error_text());                                              \
+            exit(1);                                                                                                                       \
+        }                                                                                                                                  \
+    } while (0)
+
+static garonne_endpoint *ends[2];
+
+/* The next event of either endpoint; both are looked at, so that both make progress. */
+static const garonne_event *next(int which) {
+    const garonne_event *event, *kept = NULL;
+    for (int looks = 0; looks < 60000; looks++) {
+        CHECK(garonne_next_event(ends[which], 1, &event) == 0);
+        if (event != NULL)
+            return event;
+        /* An event of the other endpoint that came early would be lost: none is expected there. */
+        CHECK(garonne_next_event(ends[!which], 0, &kept) == 0 && (kept == NULL || kept->kind == GARONNE_SENT));
+        garonne_event_release(kept);
+    }
+    fprintf(stderr, "nothing came\n");
+    exit(1);
+}
+
+/* The next event of this kind; ends of sends are passed over. */
+static const garonne_event *next_of(int which, int kind) {
+    for (;;) {
+        const garonne_event *event = next(which);
+        if (event->kind == kind)
+            return event;
+        if (event->kind != GARONNE_SENT)
+            fprintf(stderr, "kind %d instead of %d: %s\n", event->kind, kind, event->text);
+        CHECK(event->kind == GARONNE_SENT && event->status == 0);
+        garonne_event_release(event);
+    }
+}
+
+int main(void) {
+    garonne_session_key key, again;
+    char text[GARONNE_KEY_TEXT], uri[128];
+    garonne_connection called, rejected;
+    const garonne_event *event, *kept;
+    garonne_attributes attributes = {GARONNE_RELIABLE, 2000};
+    char bytes[2001] = "what was said";
+    int descriptor = -1;
+
+    CHECK(garonne_endpoint_create(&ends[0]) == 0 && garonne_endpoint_create(&ends[1]) == 0);
+    CHECK(garonne_session_key_generate(&key) == 0);
+    CHECK(garonne_session_key_to_text(&key, text) == 0 && strlen(text) == 64);
+    CHECK(garonne_session_key_from_text(text, &again) == 0 && memcmp(&key, &again, sizeof key) == 0);
+    CHECK(garonne_endpoint_descriptor(ends[0], &descriptor) == 0 && descriptor >= 0);
+    CHECK(poll(&(struct pollfd){descriptor, POLLIN, 0}, 1, 0) == 0);
+
+    /* What is refused. */
+    CHECK(garonne_session_key_from_text("12", &again) == EINVAL && strstr(garonne_error_text(), "G0401") != NULL);
+    CHECK(garonne_listen(NULL, "garonne://127.0.0.1:0", &key, NULL, 0) == EINVAL);
+    CHECK(garonne_listen(ends[0], NULL, &key, NULL, 0) == EINVAL);
+    CHECK(garonne_listen(ends[0], "http://127.0.0.1:0", &key, NULL, 0) == EINVAL);
+    CHECK(garonne_listen(ends[0], "garonne://127.0.0.1:0", &key, uri, 4) == ERANGE);
+    CHECK(garonne_send(ends[0], 77, 0, "x", 1, 0) == EINVAL && garonne_send(ends[0], 77, 0, NULL, 1, 0) == EINVAL);
+    CHECK(garonne_next_event(ends[0], 0, NULL) == EINVAL && garonne_disconnect(ends[0], 1) == EINVAL);
+    CHECK(garonne_accept(ends[0], 1, NULL, NULL, 0) == EINVAL && garonne_reject(ends[0], 1) == EINVAL);
+    CHECK(garonne_endpoint_create(NULL) == EINVAL && garonne_endpoint_close(NULL, 0) == EINVAL);
+    garonne_event_release(NULL);
+
+    CHECK(garonne_listen(ends[0], "garonne://127.0.0.1:0", &key, uri, sizeof uri) == 0);
+    garonne_attributes lossy = {GARONNE_DATAGRAM, 0}, none = {9, 0};
+    CHECK(garonne_connect(ends[1], uri, &key, &lossy, NULL, 0, &called) == EINVAL && strstr(garonne_error_text(), "Datagram") != NULL);
+    CHECK(garonne_connect(ends[1], uri, &key, &none, NULL, 0, &called) == EINVAL);
+
+    /* One caller is sent away, one is taken. */
+    CHECK(garonne_connect(ends[1], uri, &key, NULL, "first", 5, &rejected) == 0);
+    event = next_of(0, GARONNE_CONNECT_REQUEST);
+    CHECK(event->size == 5 && memcmp(event->data, "first", 5) == 0 && event->delivery == GARONNE_RELIABLE_ORDERED);
+    CHECK(garonne_reject(ends[0], event->connection) == 0);
+    garonne_event_release(event);
+    event = next_of(1, GARONNE_CONNECT_FAILED);
+    CHECK(event->connection == rejected && event->status == ECONNRESET && strstr(event->text, "rejected") != NULL);
+    garonne_event_release(event);
+
+    CHECK(garonne_connect(ends[1], uri, &key, &attributes, NULL, 0, &called) == 0);
+    event = next_of(0, GARONNE_CONNECT_REQUEST);
+    CHECK(event->delivery == GARONNE_RELIABLE);
+    garonne_connection taken = event->connection;
+    CHECK(garonne_accept(ends[0], taken, &attributes, "come in", 7) == 0);
+    garonne_event_release(event);
+    event = next_of(1, GARONNE_CONNECTED);
+    CHECK(event->connection == called && event->size == 7 && memcmp(event->data, "come in", 7) == 0);
+    garonne_event_release(event);
+
+    CHECK(garonne_send(ends[1], called, 5, bytes, sizeof bytes, 1) == EINVAL);
+    CHECK(garonne_send(ends[1], called, 0x80000000, bytes, 1, 1) == EINVAL);
+    CHECK(garonne_send(ends[1], called, 5, bytes, 2000, 11) == 0 && garonne_send(ends[1], called, 6, NULL, 0, 12) == 0);
+    garonne_event_release(next_of(0, GARONNE_CONNECTED));
+    kept = next_of(0, GARONNE_MESSAGE);
+    event = next_of(0, GARONNE_MESSAGE);
+    CHECK(event->tag == 6 && event->size == 0);
+    garonne_event_release(event);
+
+    CHECK(garonne_disconnect(ends[1], called) == 0 && garonne_disconnect(ends[1], called) == 0);
+    event = next_of(0, GARONNE_CLOSED);
+    CHECK(event->connection == taken && event->cause == GARONNE_PEER_LEFT && event->status == 0);
+    garonne_event_release(event);
+    event = next_of(1, GARONNE_CLOSED);
+    CHECK(event->connection == called && event->cause == GARONNE_CLOSED_HERE);
+    garonne_event_release(event);
+
+    CHECK(garonne_endpoint_close(ends[0], 1000) == 0 && garonne_endpoint_close(ends[1], 1000) == 0);
+    /* A message is kept as long as the program likes. */
+    CHECK(kept->tag == 5 && kept->size == 2000 && memcmp(kept->data, bytes, 2000) == 0);
+    garonne_event_release(kept);
+    printf("all is well\n");
+    return 0;
+}
