@@ -20,6 +20,7 @@ pub mod agent_discovery;
 pub mod allowed_networks;
 pub mod capabilities;
 pub mod connect;
+pub mod lldp_listener;
 pub mod local_host;
 pub mod memory_file;
 pub mod out_of_memory;

@@ -12,6 +12,7 @@ mod generate;
 pub mod job_lookup;
 mod join;
 pub mod map;
+mod net;
 mod network;
 mod omp;
 mod overlap;
@@ -98,6 +99,9 @@ enum Command {
     /// The networks that a running job uses between hosts; take one out of use, or back
     #[command(alias = "rail")]
     Network(network::NetworkArgs),
+    /// Switches and links between hosts: find out about them, compare with the last time
+    #[command(subcommand)]
+    Net(net::NetCommand),
     /// Load a strategy that is a module, ask it thousands of random questions, and say what is
     /// wrong with it
     Strategy(strategy::StrategyArgs),
@@ -178,6 +182,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Tune(args) => tune::run(&args),
         Command::Ping(args) => ping::run(&args),
         Command::Network(args) => network::run(&args),
+        Command::Net(command) => net::run(&command),
         Command::Strategy(args) => strategy::run(&args),
         Command::Bubbles(command) => bubbles::run(&command),
         Command::Omp(command) => omp::run(&command),

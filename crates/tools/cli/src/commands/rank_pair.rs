@@ -1,4 +1,5 @@
-//! Messages between the two ranks of a job that this command starts of itself, below MPI.
+//! Messages between the ranks of a job that this command starts of itself, below MPI: of two as a
+//! rule, which need no names for each other.
 
 use garonne_engine::api::{
     CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
@@ -16,7 +17,10 @@ fn other(host: &RankHost) -> u32 {
 }
 
 fn pattern(host: &RankHost, tag: i32) -> Pattern {
-    let peer = other(host);
+    pattern_of(other(host), tag)
+}
+
+fn pattern_of(peer: u32, tag: i32) -> Pattern {
     Pattern {
         context: CONTEXT,
         source: Some(Source { rank: peer, peer }),
@@ -54,9 +58,19 @@ pub fn start_send(
     data: Data,
     mode: SendCompletion,
 ) -> Result<StartOutcome, Error> {
+    start_send_to(host, other(host), tag, data, mode)
+}
+
+fn start_send_to(
+    host: &RankHost,
+    peer: u32,
+    tag: i32,
+    data: Data,
+    mode: SendCompletion,
+) -> Result<StartOutcome, Error> {
     host.send(SendArgs {
         context: CONTEXT,
-        peer: other(host),
+        peer,
         source: host.me(),
         tag,
         data,
@@ -82,6 +96,22 @@ pub fn send(host: &RankHost, tag: i32, data: Data, mode: SendCompletion) -> Resu
 /// A message from it.
 pub fn receive(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
     finish(host, start_receive(host, tag, data))
+}
+
+/// A message to a rank.
+pub fn send_to(host: &RankHost, peer: u32, tag: i32, data: Data) -> Result<(), String> {
+    let started = start_send_to(host, peer, tag, data, SendCompletion::Standard);
+    finish(host, started)
+}
+
+/// A message from a rank.
+pub fn receive_from(host: &RankHost, peer: u32, tag: i32, data: Data) -> Result<(), String> {
+    let started = host.recv(RecvArgs {
+        pattern: pattern_of(peer, tag),
+        data,
+        origin: CallOrigin::default(),
+    });
+    finish(host, started)
 }
 
 /// A message from it that is received only when it has been announced.

@@ -5,7 +5,7 @@ use garonne_job::node_map::HostSpec;
 
 use super::host_list;
 use super::launch_request::SystemFacts;
-use super::slurm_hostlist::expanded;
+use garonne_network_graph::slurm_hostlist::expanded;
 
 /// Command that starts a process on a host of Slurm's: called with the host's name and the command
 /// behind it.

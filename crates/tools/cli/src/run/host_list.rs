@@ -7,7 +7,7 @@ use garonne_job::node_map::HostSpec;
 
 use super::batch_allocation;
 use super::launch_request::SystemFacts;
-use super::slurm_hostlist;
+use garonne_network_graph::slurm_hostlist;
 
 /// Longest name of a host, as the name service has it.
 const NAME_MAX: usize = 255;

@@ -22,7 +22,6 @@ mod option_values;
 pub mod options;
 mod parse;
 mod rank_file;
-mod slurm_hostlist;
 mod stdin_ranks;
 #[cfg(test)]
 mod tests;

@@ -205,6 +205,14 @@ pub fn say_for_agent(client: &QueryClient, as_json: bool) -> i32 {
     }
 }
 
+/// Draws a map without a job into a file, unless something else stands there.
+///
+/// # Errors
+/// A line for the user.
+pub fn save_machine(path: &Path, map: &MachineMap) -> Result<i32, String> {
+    save(path, &drawing::of_machine(map))
+}
+
 fn save(path: &Path, drawing: &Drawing) -> Result<i32, String> {
     overwrite_check::check(path, SVG)?;
     svg::save(path, &svg_file::document(drawing))

@@ -1,6 +1,6 @@
 //! Lists of hosts as Slurm writes them: `a[1-3,7],b,c[01-02]-x`. Pure.
 
-use garonne_job::limits::HOSTS_MAX;
+use super::limits::HOSTS_MAX;
 
 /// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly
 /// long.
