@@ -19,7 +19,7 @@ def suite(context):
     context.installed()
     place = context.work / "api"
     place.mkdir(exist_ok=True)
-    for name in ("echo", "file_transfer"):
+    for name in ("echo", "file_transfer", "key_value"):
         build(context, name, place / name)
     check(context.execute("api build rust", ["cargo", "build", "-p", "garonne", "--examples"], timeout=BUILD_LIMIT_S))
     programs = {"c": place, "rust": context.root / "target/debug/examples"}
@@ -28,6 +28,7 @@ def suite(context):
             ends = (programs[one], programs[other])
             yield Case(f"api/echo, {one} to {other}", lambda ends=ends: echo(context, *ends))
             yield Case(f"api/file transfer, {one} to {other}", lambda ends=ends: file_transfer(context, *ends))
+            yield Case(f"api/key-value store, {one} to {other}", lambda ends=ends: key_value(context, *ends))
     for language in LANGUAGES:
         yield Case(f"api/a sender that is killed leaves no file, {language}", lambda at=programs[language]: killed(context, at))
         yield Case(f"api/a wrong key is told, {language}", lambda at=programs[language]: wrong_key(context, at))
@@ -103,6 +104,22 @@ def file_transfer(context, receiver, sender):
     expect(code == 0, f"the receiver ended with {code}", output)
     expect((target / "numbers").read_bytes() == content, "the file is another one", output)
     expect([file.name for file in target.iterdir()] == ["numbers"], "other files are there, too", output)
+
+
+def key_value(context, server, client):
+    place = place_of(context, "key-value")
+    key = place / "key"
+    with Server(context, [server / "key_value", "serve", "garonne://127.0.0.1:0", key, 5], key) as at:
+        def ask(*words):
+            return context.execute("api/key-value client", [str(client / "key_value"), words[0], at.uri, str(key), *words[1:]], timeout=PATIENCE_S)
+        for value in ("old", "new" * 10_000):
+            check(ask("put", "name", value))
+            result = ask("get", "name")
+            expect(f"name = {value}" in result.output.splitlines(), "another value came back", result.output[:500])
+        result = ask("get", "nobody")
+        expect(result.code == 1 and "there is no nobody" in result.output, f"it ended with {result.code}", result.output)
+        code, output = at.end()
+        expect(code == 0, f"the server ended with {code}", output)
 
 
 def killed(context, programs):

@@ -17,6 +17,8 @@ extern "C" {
 #define GARONNE_CONNECT_DATA_MAX 1024
 /* Bytes of a key as text, with the zero at its end. */
 #define GARONNE_KEY_TEXT 65
+/* Bytes of a region's key, at most. */
+#define GARONNE_REGION_KEY_MAX 128
 /* A wait without end. */
 #define GARONNE_FOREVER (-1)
 
@@ -51,7 +53,13 @@ enum garonne_event_kind {
     /* A send is over: context, status, text. */
     GARONNE_SENT = 5,
     /* A connection is over: cause, status, text. Nothing of it follows. */
-    GARONNE_CLOSED = 6
+    GARONNE_CLOSED = 6,
+    /* A put, get, fetch-add or fence is over: context, status, text; data: what was read, or the 8 bytes of the old value. */
+    GARONNE_ACCESS_DONE = 7,
+    /* The peer has done an access to this side's memory and wants it known; number. */
+    GARONNE_NOTIFIED = 8,
+    /* A region is closed to a peer: nothing of the peer's touches it any more; number: the region. */
+    GARONNE_WITHDRAWN = 9
 };
 
 enum garonne_close_cause {
@@ -76,6 +84,8 @@ typedef struct garonne_event {
     int delivery;
     /* Of GARONNE_CLOSED: enum garonne_close_cause. */
     int cause;
+    /* Of GARONNE_NOTIFIED and GARONNE_WITHDRAWN. */
+    uint64_t number;
     const void *data;
     size_t size;
     /* What went wrong, or "". */
@@ -109,6 +119,34 @@ int garonne_reject(garonne_endpoint *endpoint, garonne_connection connection);
 int garonne_send(garonne_endpoint *endpoint, garonne_connection connection, uint32_t tag, const void *data, size_t size, uint64_t context);
 /* Closes a connection: what was sent still leaves. Ends with GARONNE_CLOSED. */
 int garonne_disconnect(garonne_endpoint *endpoint, garonne_connection connection);
+
+/* Remote memory. A region is memory of this endpoint, all zeros in the beginning, that peers with a key read and write. The key goes to the peer
+ * in a message: `size` bytes of `bytes`. */
+typedef uint64_t garonne_region;
+typedef struct garonne_region_key {
+    size_t size;
+    unsigned char bytes[GARONNE_REGION_KEY_MAX];
+} garonne_region_key;
+enum garonne_rights { GARONNE_READ = 1, GARONNE_WRITE = 2, GARONNE_ALL = 3 };
+/* With `notify` the peer gets GARONNE_NOTIFIED with this number when the access is done. */
+typedef struct garonne_notice { uint64_t number; } garonne_notice;
+
+int garonne_region_create(garonne_endpoint *endpoint, size_t size, garonne_region *region, void **memory);
+/* EINVAL: a peer has a key of it. */
+int garonne_region_remove(garonne_endpoint *endpoint, garonne_region region);
+int garonne_expose(garonne_endpoint *endpoint, garonne_connection connection, garonne_region region, int rights, garonne_region_key *key);
+/* Ends with GARONNE_WITHDRAWN. The end of the connection withdraws, too. */
+int garonne_withdraw(garonne_endpoint *endpoint, garonne_connection connection, garonne_region region);
+/* Each ends with GARONNE_ACCESS_DONE when it is done at the peer. Written bytes are copied. `notify` may be NULL. */
+int garonne_put(garonne_endpoint *endpoint, garonne_connection connection, const garonne_region_key *key, uint64_t offset, const void *data,
+                size_t size, uint64_t context, const garonne_notice *notify);
+int garonne_get(garonne_endpoint *endpoint, garonne_connection connection, const garonne_region_key *key, uint64_t offset, size_t size,
+                uint64_t context, const garonne_notice *notify);
+/* Adds to the word of 64 bits at an offset that is a multiple of 8, in one atomic step. */
+int garonne_fetch_add(garonne_endpoint *endpoint, garonne_connection connection, const garonne_region_key *key, uint64_t offset,
+                      uint64_t value, uint64_t context, const garonne_notice *notify);
+/* Over when all accesses that were started before on the connection are. */
+int garonne_fence(garonne_endpoint *endpoint, garonne_connection connection, uint64_t context);
 
 /* The next event; waits for it at most so many milliseconds. *event is NULL if none came in time. */
 int garonne_next_event(garonne_endpoint *endpoint, int milliseconds, const garonne_event **event);

@@ -20,7 +20,8 @@ pub(crate) struct CAttributes {
     message_max: u64,
 }
 
-const NULL: Failure = Failure::Plain(libc::EINVAL, "G0401: a pointer that is needed is null");
+pub(crate) const NULL: Failure =
+    Failure::Plain(libc::EINVAL, "G0401: a pointer that is needed is null");
 const NO_TEXT: Failure = Failure::Plain(libc::EINVAL, "G0401: a text is not UTF-8");
 const NO_DELIVERY: Failure = Failure::Plain(libc::EINVAL, "G0401: no such attribute of delivery");
 const NO_ROOM: Failure = Failure::Plain(libc::ERANGE, "G0401: the URI does not fit the buffer");
@@ -29,7 +30,7 @@ const NO_ROOM: Failure = Failure::Plain(libc::ERANGE, "G0401: the URI does not f
 ///
 /// # Safety
 /// The pointer is null, or valid for as long as the result is used.
-unsafe fn seen<'a, T>(at: *const T) -> Result<&'a T, Failure> {
+pub(crate) unsafe fn seen<'a, T>(at: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { at.as_ref() }.ok_or(NULL)
 }
@@ -38,7 +39,7 @@ unsafe fn seen<'a, T>(at: *const T) -> Result<&'a T, Failure> {
 ///
 /// # Safety
 /// The pointer is null or valid for a write.
-unsafe fn give<T>(at: *mut T, value: T) -> Outcome {
+pub(crate) unsafe fn give<T>(at: *mut T, value: T) -> Outcome {
     match at.is_null() {
         true => Err(NULL),
         false => {
@@ -65,7 +66,7 @@ unsafe fn text<'a>(at: *const c_char) -> Result<&'a str, Failure> {
 ///
 /// # Safety
 /// The pointer is null, or to so many bytes that stay as long as the result is used.
-unsafe fn bytes<'a>(at: *const c_void, size: usize) -> Result<&'a [u8], Failure> {
+pub(crate) unsafe fn bytes<'a>(at: *const c_void, size: usize) -> Result<&'a [u8], Failure> {
     match (at.is_null(), size) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(NULL),

@@ -11,6 +11,9 @@ const CONNECT_FAILED: c_int = 3;
 const MESSAGE: c_int = 4;
 const SENT: c_int = 5;
 const CLOSED: c_int = 6;
+const ACCESS_DONE: c_int = 7;
+const NOTIFIED: c_int = 8;
+const WITHDRAWN: c_int = 9;
 
 /// Causes of an end, as in `garonne.h`.
 const CLOSED_HERE: c_int = 1;
@@ -28,6 +31,7 @@ pub(crate) struct CEvent {
     status: c_int,
     delivery: c_int,
     cause: c_int,
+    number: u64,
     data: *const c_void,
     size: usize,
     text: *const c_char,
@@ -63,6 +67,7 @@ pub(crate) fn lend(event: Event) -> *const CEvent {
             status: 0,
             delivery: 0,
             cause: 0,
+            number: 0,
             data: std::ptr::null(),
             size: 0,
             text: std::ptr::null(),
@@ -106,6 +111,23 @@ pub(crate) fn lend(event: Event) -> *const CEvent {
         } => {
             (to.kind, to.connection, to.context) = (SENT, connection.number(), context);
             failed = result.err();
+        }
+        Event::AccessDone {
+            connection,
+            context,
+            bytes,
+            result,
+        } => {
+            (to.kind, to.connection, to.context) = (ACCESS_DONE, connection.number(), context);
+            failed = result.err();
+            lent.data = bytes;
+        }
+        Event::Notified { connection, number } => {
+            (to.kind, to.connection, to.number) = (NOTIFIED, connection.number(), number);
+        }
+        Event::Withdrawn { connection, region } => {
+            (to.kind, to.connection) = (WITHDRAWN, connection.number());
+            to.number = region.number();
         }
         Event::Closed { connection, cause } => {
             (to.kind, to.connection) = (CLOSED, connection.number());

@@ -7,3 +7,4 @@
 mod calls;
 mod errors;
 mod events;
+mod regions;

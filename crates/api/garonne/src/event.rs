@@ -1,6 +1,7 @@
 //! What an endpoint with an event queue tells its program.
 
 use crate::attributes::Delivery;
+use crate::remote_memory::RegionId;
 use garonne_job::error::Error;
 use std::ops::Deref;
 
@@ -102,6 +103,31 @@ pub enum Event {
         bytes: Vec<u8>,
         /// How it ended. A message that was sent well may still be on its way.
         result: Result<(), Error>,
+    },
+    /// An access to remote memory, or a fence, is over.
+    AccessDone {
+        /// Connection of the access.
+        connection: ConnectionId,
+        /// Number that the program gave the access.
+        context: u64,
+        /// What was read, the old value of an update, or the bytes that were written, given back.
+        bytes: Vec<u8>,
+        /// How it ended. An access that ended well is done at the peer.
+        result: Result<(), Error>,
+    },
+    /// The peer has done an access to this side's memory, and wants it known.
+    Notified {
+        /// Connection of the access.
+        connection: ConnectionId,
+        /// Number that the peer gave.
+        number: u64,
+    },
+    /// A region is closed to a peer: nothing of the peer's touches it any more.
+    Withdrawn {
+        /// Connection of the peer.
+        connection: ConnectionId,
+        /// Name of the region.
+        region: RegionId,
     },
     /// A connection is over. Nothing of it follows.
     Closed {

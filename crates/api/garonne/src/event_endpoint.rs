@@ -8,10 +8,13 @@ use crate::event::{ConnectionId, Event};
 use crate::limits::{CONNECT_DATA_MAX, CONNECT_LIMIT, SPINS};
 use crate::pair::Key;
 use crate::poll_set::PollSet;
+use crate::region::RegionKey;
+use crate::remote_memory::{RegionId, RegionRights};
 use crate::switchboard::Switchboard;
 use crate::uri;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
+use garonne_sync::shm::Segment;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +24,8 @@ use std::time::{Duration, Instant};
 /// Order of calls: [`EventEndpoint::new`]; [`listen`](EventEndpoint::listen) and
 /// [`connect`](EventEndpoint::connect); [`next_event`](EventEndpoint::next_event) again and again,
 /// from any thread; [`close`](EventEndpoint::close). Messages move while some thread is inside a
-/// call of the endpoint. Dropping it is no goodbye: peers see that it is lost, and what was not
-/// sent yet may be, too.
+/// call of the endpoint. Dropping it closes all connections without waiting for what was sent,
+/// which may be lost then.
 #[derive(Debug)]
 pub struct EventEndpoint {
     polled: Arc<PollSet>,
@@ -248,8 +251,185 @@ impl EventEndpoint {
         }
     }
 
+    /// Makes a region of zeros that peers may access once they have a key
+    /// ([`EventEndpoint::expose`]).
+    ///
+    /// # Errors
+    /// `Misuse`: a region without bytes. `Resource`: the system has no room for it.
+    pub fn create_region(&self, len: usize) -> Result<RegionId> {
+        if len == 0 {
+            return Err(misuse("a region has at least one byte"));
+        }
+        let memory = Segment::anonymous(len);
+        let failed =
+            |_| Error::resource(codes::G0304, format!("no memory for a region of {len} B"));
+        Ok(self.lock().add_region(memory.map_err(failed)?))
+    }
+
+    /// Ends a region, of which no peer has a key any more.
+    ///
+    /// # Errors
+    /// `Misuse`: no such region, or a peer has a key of it.
+    pub fn remove_region(&self, region: RegionId) -> Result<()> {
+        self.lock().remove_region(region)
+    }
+
+    /// Copies bytes into a region of this endpoint. A peer that reads them meanwhile may get any
+    /// mixture.
+    ///
+    /// # Errors
+    /// `Misuse`: no such region, or the range is not in it.
+    pub fn write_region(&self, region: RegionId, offset: usize, bytes: &[u8]) -> Result<()> {
+        let state = self.lock();
+        let memory = state.region(region)?;
+        within(memory, offset, bytes.len())?;
+        memory.write(offset, bytes);
+        Ok(())
+    }
+
+    /// Copies bytes out of a region of this endpoint. Of those that a peer writes meanwhile any
+    /// mixture may come out.
+    ///
+    /// # Errors
+    /// `Misuse`: no such region, or the range is not in it.
+    pub fn read_region(&self, region: RegionId, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let state = self.lock();
+        let memory = state.region(region)?;
+        within(memory, offset, bytes.len())?;
+        memory.read(offset, bytes);
+        Ok(())
+    }
+
+    /// Address of a region's memory, for C programs. Valid until the region or the endpoint ends;
+    /// peers may write it at any time.
+    ///
+    /// # Errors
+    /// `Misuse`: no such region.
+    pub fn region_address(&self, region: RegionId) -> Result<*mut u8> {
+        let state = self.lock();
+        let memory = state.region(region)?;
+        Ok(memory.ptr(0, memory.len()))
+    }
+
+    /// Lets the peer of a connection access a region, and returns the key that it needs. Send it in
+    /// a message.
+    ///
+    /// # Errors
+    /// `Misuse`: no such connection or region, or the peer has a key of it. `Resource`.
+    pub fn expose(
+        &self,
+        connection: ConnectionId,
+        region: RegionId,
+        rights: RegionRights,
+    ) -> Result<RegionKey> {
+        let mut state = self.lock();
+        let memory = state.region(region)?.clone();
+        let (remote, host, _) = state.link(connection)?.memory()?;
+        remote.expose(host, (region, &memory), rights)
+    }
+
+    /// Closes a region to the peer of a connection. Ends with [`Event::Withdrawn`]; the end of the
+    /// connection closes it, too.
+    ///
+    /// # Errors
+    /// `Misuse`: no such connection, or its peer has no key of the region.
+    pub fn withdraw(&self, connection: ConnectionId, region: RegionId) -> Result<()> {
+        let mut state = self.lock();
+        let (remote, host, _) = state.link(connection)?.memory()?;
+        remote.withdraw(host, region)?;
+        state.touch();
+        Ok(())
+    }
+
+    /// Starts to write bytes to a region of the peer, from `offset` on. Ends with
+    /// [`Event::AccessDone`] when they are there. With `notify` the peer then gets
+    /// [`Event::Notified`] with that number.
+    ///
+    /// # Errors
+    /// `Misuse`: no such connection, or the key does not allow it. `Peer`: the peer is gone.
+    pub fn put(
+        &self,
+        connection: ConnectionId,
+        (key, offset): (&RegionKey, u64),
+        bytes: impl Into<Vec<u8>>,
+        context: u64,
+        notify: Option<u64>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let (remote, host, peer) = state.link(connection)?.memory()?;
+        remote.put((host, peer), (key, offset), bytes.into(), (context, notify))?;
+        state.touch();
+        Ok(())
+    }
+
+    /// Starts to read `len` bytes from a region of the peer, from `offset` on. Ends with
+    /// [`Event::AccessDone`], which has them. `notify` is as for [`EventEndpoint::put`].
+    ///
+    /// # Errors
+    /// As for [`EventEndpoint::put`]. `Resource`: no memory for so many bytes.
+    pub fn get(
+        &self,
+        connection: ConnectionId,
+        (key, offset): (&RegionKey, u64),
+        len: usize,
+        context: u64,
+        notify: Option<u64>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let (remote, host, peer) = state.link(connection)?.memory()?;
+        remote.get((host, peer), (key, offset, len), (context, notify))?;
+        state.touch();
+        Ok(())
+    }
+
+    /// Starts to add to the 64-bit word at `offset` of a region of the peer, a multiple of 8, in
+    /// one atomic step. Ends with [`Event::AccessDone`], whose 8 bytes are the value before.
+    ///
+    /// # Errors
+    /// As for [`EventEndpoint::put`].
+    pub fn fetch_add(
+        &self,
+        connection: ConnectionId,
+        (key, offset): (&RegionKey, u64),
+        value: u64,
+        context: u64,
+        notify: Option<u64>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let (remote, host, peer) = state.link(connection)?.memory()?;
+        remote.fetch_add((host, peer), (key, offset), value, (context, notify))?;
+        state.touch();
+        Ok(())
+    }
+
+    /// Starts a fence: [`Event::AccessDone`] with `context` comes when all accesses that were
+    /// started before on the connection are over.
+    ///
+    /// # Errors
+    /// `Misuse`: no such connection.
+    pub fn fence(&self, connection: ConnectionId, context: u64) -> Result<()> {
+        let mut state = self.lock();
+        state.link(connection)?.memory()?.0.fence(context);
+        state.touch();
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Switchboard> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses a range that is not in a region.
+fn within(memory: &Segment, offset: usize, len: usize) -> Result<()> {
+    match offset
+        .checked_add(len)
+        .is_some_and(|end| end <= memory.len())
+    {
+        true => Ok(()),
+        false => Err(misuse(format!(
+            "{len} B at {offset} are not within a region of {} B",
+            memory.len()
+        ))),
     }
 }
 

@@ -6,12 +6,21 @@ use crate::error::{misuse, of_engine};
 use crate::event::{CloseCause, ConnectionId, Event, LentMessage};
 use crate::limits::{CLOSE_LIMIT, RECEIVES_MAX};
 use crate::pair::{Pair, PairEnd};
+use crate::remote_memory::{RegionId, RemoteMemory};
 use crate::sys::OwnedOperation;
-use garonne_engine::api::{self, CallOrigin, Pattern, SendArgs, SendCompletion, Source, Status};
+use garonne_engine::api::{
+    self, CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source, Status,
+};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
+use garonne_progress::messaging::Messaging;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+/// Context of notices of accesses that are done.
+const NOTICES: api::ContextId = MESSAGES + 2;
+/// Bytes of a notice: its number.
+const NOTICE_BYTES: usize = 8;
 
 /// A send under way.
 #[derive(Debug)]
@@ -50,21 +59,74 @@ pub(crate) struct Link {
     sends: VecDeque<OpenSend>,
     receives: VecDeque<OwnedOperation>,
     state: LinkState,
+    /// Dropped after the engine, which may touch what it keeps.
+    memory: RemoteMemory,
+    /// The receive of the peer's next notice. `None`: no more come.
+    notice: Option<OwnedOperation>,
+    /// Notices to the peer that are on their way.
+    told: Vec<OwnedOperation>,
     /// A message was left with the engine for want of room.
     is_behind: bool,
 }
 
 impl Link {
-    pub(crate) fn new(id: ConnectionId, pair: Pair, limits: (u64, u64)) -> Self {
-        Self {
+    pub(crate) fn new(id: ConnectionId, pair: Pair, limits: (u64, u64)) -> Result<Self> {
+        let mut link = Self {
             id,
             pair,
             limits,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             state: LinkState::Open,
+            memory: RemoteMemory::default(),
+            notice: None,
+            told: Vec::new(),
             is_behind: false,
+        };
+        link.expect_notice()?;
+        Ok(link)
+    }
+
+    fn expect_notice(&mut self) -> Result<()> {
+        let host = self.pair.messaging();
+        let pattern = self.pattern(NOTICES);
+        let receive = |data| {
+            host.recv(RecvArgs {
+                pattern,
+                data,
+                origin: CallOrigin::default(),
+            })
+        };
+        let notice = OwnedOperation::start(vec![0; NOTICE_BYTES], receive);
+        self.notice = Some(notice.map_err(|error| of_engine("connection", error))?);
+        Ok(())
+    }
+
+    /// All that the peer sends in a context.
+    fn pattern(&self, context: api::ContextId) -> Pattern {
+        let other = self.pair.other();
+        Pattern {
+            context,
+            source: Some(Source {
+                rank: other,
+                peer: other,
+            }),
+            tag: None,
         }
+    }
+
+    /// The connection's remote memory, with what its calls need.
+    pub(crate) fn memory(&mut self) -> Result<(&mut RemoteMemory, &dyn Messaging, api::Peer)> {
+        if !matches!(self.state, LinkState::Open) {
+            return Err(misuse("the connection was closed"));
+        }
+        let (host, peer) = (self.pair.messaging(), self.pair.other());
+        Ok((&mut self.memory, host, peer))
+    }
+
+    /// Returns whether the peer may access this region.
+    pub(crate) fn uses(&self, region: RegionId) -> bool {
+        self.memory.uses(region)
     }
 
     /// Returns whether another look may find something that no socket tells of.
@@ -74,7 +136,12 @@ impl Link {
 
     /// Returns whether it is to be looked at although no socket has anything for it.
     pub(crate) fn needs_looks(&self) -> bool {
-        self.is_behind || !self.sends.is_empty() || !matches!(self.state, LinkState::Open)
+        self.is_behind || !self.has_nothing_open() || !matches!(self.state, LinkState::Open)
+    }
+
+    /// Returns whether dropping it may take its time: a peer may not take what is on its way.
+    pub(crate) fn may_linger(&self) -> bool {
+        !self.pair.has_nothing_to_send()
     }
 
     /// Returns until when it may sleep by itself.
@@ -129,7 +196,9 @@ impl Link {
     pub(crate) fn advance(&mut self, room: EventRoom, events: &mut VecDeque<Event>) -> bool {
         self.pair.messaging().progress();
         self.end_sends(events);
+        self.end_accesses(events);
         let failed = self.receive(room, events);
+        let failed = failed.and_then(|()| self.hear_notices(events));
         let cause = match failed {
             Err(error) => Some(CloseCause::PeerLost(error)),
             Ok(()) => self.look_for_end(),
@@ -138,6 +207,8 @@ impl Link {
             return false;
         };
         self.fail_sends(events);
+        self.end_accesses(events);
+        self.memory.fail(self.id, events);
         events.push_back(Event::Closed {
             connection: self.id,
             cause,
@@ -179,6 +250,55 @@ impl Link {
         }
     }
 
+    /// Tells of accesses that are over, and the peer of those that it is to know of.
+    fn end_accesses(&mut self, events: &mut VecDeque<Event>) {
+        let host = self.pair.messaging();
+        let notices = self.memory.advance(self.id, host, events);
+        for number in notices {
+            let envelope = SendArgs {
+                context: NOTICES,
+                peer: self.pair.other(),
+                source: host.me(),
+                tag: 0,
+                data: garonne_sync::user::Data::empty(),
+                mode: SendCompletion::Standard,
+                origin: CallOrigin::default(),
+            };
+            let bytes = number.to_le_bytes().to_vec();
+            let told =
+                OwnedOperation::start(bytes, |data| host.send(SendArgs { data, ..envelope }));
+            // A peer that is gone is found to be gone.
+            self.told.extend(told);
+        }
+        self.told.retain_mut(|told| !told.is_over(host));
+    }
+
+    /// Tells of the peer's accesses of which it wants that.
+    fn hear_notices(&mut self, events: &mut VecDeque<Event>) -> Result<()> {
+        while let Some(notice) = &mut self.notice
+            && notice.is_over(self.pair.messaging())
+            && let Some(mut notice) = self.notice.take()
+        {
+            // The end of the connection is told by the goodbye's receive.
+            let Ok(status) = notice.wait(self.pair.messaging(), |_, _| {}) else {
+                return Ok(());
+            };
+            let Ok(number) = notice.into_bytes().try_into() else {
+                return Ok(());
+            };
+            if status.len != NOTICE_BYTES as u64 {
+                let text = "the peer sent a notice that is not understood";
+                return Err(Error::peer(codes::G0403, text));
+            }
+            events.push_back(Event::Notified {
+                connection: self.id,
+                number: u64::from_le_bytes(number),
+            });
+            self.expect_notice()?;
+        }
+        Ok(())
+    }
+
     /// Takes messages as far as there is room for them.
     fn receive(&mut self, mut room: EventRoom, events: &mut VecDeque<Event>) -> Result<()> {
         self.is_behind = false;
@@ -201,15 +321,7 @@ impl Link {
     /// Starts to receive the next message, if there is one. Returns its length.
     fn start_receive(&mut self) -> Result<Option<usize>> {
         let host = self.pair.messaging();
-        let other = self.pair.other();
-        let pattern = Pattern {
-            context: MESSAGES,
-            source: Some(Source {
-                rank: other,
-                peer: other,
-            }),
-            tag: None,
-        };
+        let pattern = self.pattern(MESSAGES);
         let found = match host.mprobe(pattern) {
             Ok(found) => found,
             // The end is told by the goodbye's receive.
@@ -280,7 +392,7 @@ impl Link {
         match self.state {
             LinkState::Open => None,
             LinkState::Draining(until) => {
-                if self.sends.is_empty() && self.pair.has_nothing_to_send() {
+                if self.has_nothing_open() && self.pair.has_nothing_to_send() {
                     // Who is gone needs no goodbye, and is found to be gone.
                     let _ = self.pair.say_goodbye();
                     self.state = LinkState::Parting(until);
@@ -294,6 +406,10 @@ impl Link {
         }
     }
 
+    fn has_nothing_open(&self) -> bool {
+        self.sends.is_empty() && self.told.is_empty() && !self.memory.is_busy()
+    }
+
     fn too_late(&self, until: Instant) -> Option<CloseCause> {
         (Instant::now() >= until).then(|| {
             CloseCause::PeerLost(Error::Timeout {
@@ -301,5 +417,14 @@ impl Link {
                 text: "the peer did not take what was sent before the connection was closed".into(),
             })
         })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !matches!(self.state, LinkState::Parting(_)) && self.pair.end().is_none() {
+            // The transport waits a short time until it has arrived.
+            let _ = self.pair.say_goodbye();
+        }
     }
 }

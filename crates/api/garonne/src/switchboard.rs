@@ -11,8 +11,10 @@ use crate::limits::{
 use crate::link::{EventRoom, Link};
 use crate::pair::Pair;
 use crate::poll_set::{PollSet, SETUPS};
+use crate::remote_memory::RegionId;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
+use garonne_sync::shm::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub(crate) struct Switchboard {
     links: BTreeMap<ConnectionId, Link>,
     /// Connections that are over, of which the program does not know it yet.
     ended: BTreeSet<ConnectionId>,
+    regions: BTreeMap<RegionId, Segment>,
     events: VecDeque<Event>,
     /// Bytes of messages in `events`.
     held: usize,
@@ -58,6 +61,7 @@ impl Switchboard {
             rejected: Vec::new(),
             links: BTreeMap::new(),
             ended: BTreeSet::new(),
+            regions: BTreeMap::new(),
             events: VecDeque::new(),
             held: 0,
             steps: 0,
@@ -121,6 +125,27 @@ impl Switchboard {
     /// Returns whether a connection is over and the program has not been told yet.
     pub(crate) fn has_ended(&self, name: ConnectionId) -> bool {
         self.ended.contains(&name)
+    }
+
+    pub(crate) fn add_region(&mut self, memory: Segment) -> RegionId {
+        let name = RegionId(self.name().0);
+        self.regions.insert(name, memory);
+        name
+    }
+
+    pub(crate) fn region(&self, name: RegionId) -> Result<&Segment> {
+        let known = self.regions.get(&name);
+        known.ok_or_else(|| misuse(format!("there is no region {}", name.number())))
+    }
+
+    /// Ends a region that no peer can access.
+    pub(crate) fn remove_region(&mut self, name: RegionId) -> Result<()> {
+        self.region(name)?;
+        if self.links.values().any(|link| link.uses(name)) {
+            return Err(misuse("a peer has a key of the region; withdraw it first"));
+        }
+        self.regions.remove(&name);
+        Ok(())
     }
 
     /// The oldest event.
@@ -206,7 +231,12 @@ impl Switchboard {
         let new = self.events.range(before..);
         self.held += new.map(Event::held).sum::<usize>();
         if is_over {
-            self.links.remove(&name);
+            let over = self.links.remove(&name);
+            if let Some(link) = over.filter(Link::may_linger) {
+                // Others need not wait for a peer that does not answer. Without a thread it is
+                // dropped here.
+                let _ = std::thread::Builder::new().spawn(move || drop(link));
+            }
             self.ended.insert(name);
         }
     }
@@ -278,7 +308,10 @@ impl Switchboard {
         if let Err(error) = self.polled.add(pair.sockets().epoll().as_fd(), name.0) {
             return Some(Error::system(codes::G0304, "a new connection", error));
         }
-        self.links.insert(name, Link::new(name, pair, limits));
+        match Link::new(name, pair, limits) {
+            Ok(link) => self.links.insert(name, link),
+            Err(error) => return Some(error),
+        };
         self.events.push_back(Event::Connected {
             connection: name,
             data,

@@ -116,14 +116,23 @@ pub(crate) struct OwnedOperation {
 impl OwnedOperation {
     /// Starts an operation on these bytes.
     pub(crate) fn start(
-        mut bytes: Vec<u8>,
+        bytes: Vec<u8>,
         start: impl FnOnce(Data) -> Result<StartOutcome, Error>,
+    ) -> Result<Self, Error> {
+        let len = bytes.len() as u64;
+        Self::start_at(bytes, |mem| start(Data::contiguous(mem, len)))
+    }
+
+    /// Starts an operation that uses these bytes, and none around them, as it likes.
+    pub(crate) fn start_at(
+        mut bytes: Vec<u8>,
+        start: impl FnOnce(UserMem) -> Result<StartOutcome, Error>,
     ) -> Result<Self, Error> {
         // SAFETY: the bytes lie where they are, and are not touched, until the operation is over or
         // for ever: `into_bytes` gives them back only then, and `drop` leaks them otherwise.
         let mem = unsafe { UserMem::new(bytes.as_mut_ptr()) };
         let guard = AbortOnUnwind;
-        let started = start(Data::contiguous(mem, bytes.len() as u64));
+        let started = start(mem);
         std::mem::forget(guard);
         Ok(Self::started(bytes, started?))
     }

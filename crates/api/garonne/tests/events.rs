@@ -2,7 +2,7 @@
 
 use garonne::{
     Attributes, CONNECT_DATA_MAX, CloseCause, ConnectionId, Delivery, Event, EventEndpoint, Key,
-    Result,
+    RegionKey, RegionRights, Result,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -504,4 +504,137 @@ fn the_death_of_a_peer_is_an_event() {
     assert!(heard && begun.elapsed() < SURELY);
     assert_eq!(code(server.send(connection, 2, b"too late", 0)), "G0401");
     assert!(!child.wait().unwrap().success());
+}
+
+/// The next event that is no end of a send.
+fn next_news(endpoint: &EventEndpoint) -> Event {
+    loop {
+        match next(endpoint) {
+            Event::Sent { result, .. } => result.unwrap(),
+            other => return other,
+        }
+    }
+}
+
+fn message(endpoint: &EventEndpoint) -> Vec<u8> {
+    match next_news(endpoint) {
+        Event::Message { message, .. } => message.into_vec(),
+        other => panic!("not a message: {other:?}"),
+    }
+}
+
+/// Bytes and outcome of the access with this context, which is the next event.
+fn access_done(endpoint: &EventEndpoint, expected: u64) -> Result<Vec<u8>> {
+    match next_news(endpoint) {
+        Event::AccessDone {
+            context,
+            bytes,
+            result,
+            ..
+        } => {
+            assert_eq!(context, expected);
+            result.map(|()| bytes)
+        }
+        other => panic!("not the end of an access: {other:?}"),
+    }
+}
+
+#[test]
+fn memory_is_written_read_and_updated_from_afar_and_both_sides_learn_of_it() {
+    const LEN: usize = 400_000;
+    between(
+        |server, connection| {
+            let region = server.create_region(LEN).unwrap();
+            let key = server
+                .expose(connection, region, RegionRights::All)
+                .unwrap();
+            let again = server.expose(connection, region, RegionRights::Read);
+            assert_eq!(code(again), "G0401");
+            assert_eq!(code(server.remove_region(region)), "G0401");
+            server.send(connection, 1, key.to_bytes(), 0).unwrap();
+            match next_news(&server) {
+                Event::Notified { number, .. } => assert_eq!(number, 77),
+                other => panic!("not told: {other:?}"),
+            }
+            let mut bytes = vec![0; LEN - 8];
+            server.read_region(region, 8, &mut bytes).unwrap();
+            assert_eq!(bytes, pattern(LEN - 8, 3));
+            assert_eq!(code(server.read_region(region, 9, &mut bytes)), "G0401");
+            server.write_region(region, 8, &pattern(100, 9)).unwrap();
+            server.send(connection, 2, b"written", 0).unwrap();
+            assert_eq!(message(&server), b"read");
+            let mut word = [0; 8];
+            server.read_region(region, 0, &mut word).unwrap();
+            assert_eq!(u64::from_ne_bytes(word), 42);
+            server.withdraw(connection, region).unwrap();
+            assert!(matches!(next_news(&server), Event::Withdrawn { .. }));
+            server.remove_region(region).unwrap();
+            assert_eq!(code(server.withdraw(connection, region)), "G0401");
+            server.send(connection, 3, b"gone", 0).unwrap();
+            while !matches!(next_news(&server), Event::Closed { .. }) {}
+        },
+        |client, connection| {
+            let key = RegionKey::from_bytes(&message(&client)).unwrap();
+            assert_eq!(key.len(), LEN as u64);
+            let bytes = pattern(LEN - 8, 3);
+            client
+                .put(connection, (&key, 8), bytes.clone(), 1, Some(77))
+                .unwrap();
+            client.fence(connection, 2).unwrap();
+            assert_eq!(access_done(&client, 1).unwrap(), bytes);
+            assert_eq!(access_done(&client, 2).unwrap(), b"");
+            assert_eq!(message(&client), b"written");
+            client.get(connection, (&key, 8), 100, 3, None).unwrap();
+            assert_eq!(access_done(&client, 3).unwrap(), pattern(100, 9));
+            for (context, old) in [(4, 0u64), (5, 21)] {
+                client
+                    .fetch_add(connection, (&key, 0), 21, context, None)
+                    .unwrap();
+                assert_eq!(access_done(&client, context).unwrap(), old.to_ne_bytes());
+            }
+            let beyond = client.get(connection, (&key, 9), LEN - 8, 6, None);
+            assert_eq!(code(beyond), "G0401");
+            let huge = client.get(connection, (&key, 0), usize::MAX, 6, None);
+            assert_eq!(code(huge), "G0401");
+            client.send(connection, 4, b"read", 0).unwrap();
+            assert_eq!(message(&client), b"gone");
+            // The key is of no use any more, and the connection goes on.
+            client.put(connection, (&key, 0), b"late", 7, None).unwrap();
+            assert_eq!(code(access_done(&client, 7)), "G0401");
+            client.close(SURELY).unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_key_allows_what_it_says_and_an_end_ends_all_accesses() {
+    between(
+        |server, connection| {
+            let region = server.create_region(64).unwrap();
+            let key = server.expose(connection, region, RegionRights::Read);
+            server
+                .send(connection, 1, key.unwrap().to_bytes(), 0)
+                .unwrap();
+            assert_eq!(message(&server), b"end");
+            // Dropped without a word, with the region exposed.
+        },
+        |client, connection| {
+            let key = RegionKey::from_bytes(&message(&client)).unwrap();
+            let refused = client.put(connection, (&key, 0), b"x", 1, None);
+            assert_eq!(code(refused), "G0401");
+            let refused = client.fetch_add(connection, (&key, 0), 1, 1, None);
+            assert_eq!(code(refused), "G0401");
+            client.get(connection, (&key, 0), 64, 1, None).unwrap();
+            assert_eq!(access_done(&client, 1).unwrap(), [0; 64]);
+            client.send(connection, 1, b"end", 0).unwrap();
+            match next_news(&client) {
+                Event::Closed { cause, .. } => {
+                    assert!(matches!(cause, CloseCause::PeerLeft), "{cause:?}");
+                }
+                other => panic!("unexpected: {other:?}"),
+            }
+            let late = client.get(connection, (&key, 0), 64, 2, None);
+            assert_eq!(code(late), "G0401");
+        },
+    );
 }
