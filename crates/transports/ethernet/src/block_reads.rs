@@ -1,0 +1,226 @@
+//! Reads of peers' regions: the receiver asks for blocks, two per peer at a time, and asks again
+//! for what did not come.
+//!
+//! Owned by the transport. A block's frames may come in any order and more than once; each is
+//! written where it belongs, once.
+
+use crate::frame::Ask;
+use crate::limits::{BLOCK_FRAMES, BLOCKS_ASKED, RETRY_FIRST_NS, RETRY_MAX_NS};
+use garonne_engine::api::Peer;
+use garonne_engine::transport::{BulkToken, BulkTransfer};
+use garonne_sync::user::Data;
+use std::collections::VecDeque;
+
+/// A read that is under way.
+#[derive(Debug)]
+struct BlockRead {
+    token: BulkToken,
+    peer: Peer,
+    cookie: u64,
+    offset: u64,
+    local: Data,
+    local_offset: u64,
+    len: u64,
+    /// Bytes that were asked for.
+    asked: u64,
+    blocks: Vec<AskedBlock>,
+}
+
+/// A block that was asked for and is not there.
+#[derive(Debug)]
+struct AskedBlock {
+    request: u64,
+    /// Place in the read.
+    at: u64,
+    len: u32,
+    missing: u64,
+    again_at_ns: u64,
+    wait_ns: u64,
+}
+
+/// A request to send: the peer, the number, the region, the place in it, and which frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRequest {
+    pub peer: Peer,
+    pub request: u64,
+    pub cookie: u64,
+    pub offset: u64,
+    pub ask: Ask,
+}
+
+/// All reads of a transport.
+#[derive(Debug)]
+pub(crate) struct BlockReads {
+    reads: VecDeque<BlockRead>,
+    next_request: u64,
+    /// Bytes of one frame.
+    chunk: u32,
+}
+
+/// Returns the bits of the frames of a block.
+fn frames_of(len: u32, chunk: u32) -> u64 {
+    let frames = len.div_ceil(chunk).min(64);
+    u64::MAX >> (64 - frames)
+}
+
+impl BlockReads {
+    pub(crate) fn new(chunk: u32) -> Self {
+        Self {
+            reads: VecDeque::new(),
+            next_request: 1,
+            chunk,
+        }
+    }
+
+    /// Begins a read of at least one byte.
+    pub(crate) fn begin(&mut self, bulk: &BulkTransfer<'_>) {
+        self.reads.push_back(BlockRead {
+            token: bulk.token,
+            peer: bulk.peer,
+            cookie: bulk.descriptor.cookie,
+            offset: bulk.offset,
+            local: bulk.local.clone(),
+            local_offset: bulk.local_offset,
+            len: bulk.len,
+            asked: 0,
+            blocks: Vec::with_capacity(BLOCKS_ASKED),
+        });
+    }
+
+    /// Returns whether nothing is being read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// Appends the requests that are to leave now: for the next blocks of each peer's oldest reads,
+    /// and for what is overdue.
+    pub(crate) fn due(&mut self, now_ns: u64, requests: &mut Vec<BlockRequest>) {
+        for at in 0..self.reads.len() {
+            let peer = self.reads[at].peer;
+            let before = self.reads.iter().filter(|read| read.peer == peer);
+            let under_way: usize = before.map(|read| read.blocks.len()).sum();
+            let chunk = self.chunk;
+            let read = &mut self.reads[at];
+            for block in &mut read.blocks {
+                if block.again_at_ns <= now_ns {
+                    block.wait_ns = (block.wait_ns * 2).min(RETRY_MAX_NS);
+                    block.again_at_ns = now_ns + block.wait_ns;
+                    requests.push(read_request((peer, read.cookie, read.offset), block, chunk));
+                }
+            }
+            for _ in under_way..BLOCKS_ASKED {
+                if read.asked == read.len {
+                    break;
+                }
+                let len = (read.len - read.asked).min(u64::from(chunk) * BLOCK_FRAMES) as u32;
+                let block = AskedBlock {
+                    request: self.next_request,
+                    at: read.asked,
+                    len,
+                    missing: frames_of(len, chunk),
+                    again_at_ns: now_ns + RETRY_FIRST_NS,
+                    wait_ns: RETRY_FIRST_NS,
+                };
+                self.next_request += 1;
+                read.asked += u64::from(len);
+                requests.push(read_request(
+                    (peer, read.cookie, read.offset),
+                    &block,
+                    chunk,
+                ));
+                read.blocks.push(block);
+            }
+        }
+    }
+
+    /// Takes a frame of a block in. `Ok(Some)`: the read it belongs to is complete. `Err`: it is
+    /// not the frame that was asked for.
+    pub(crate) fn take(
+        &mut self,
+        (peer, request, index): (Peer, u64, u64),
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<Option<BulkToken>, ()> {
+        let found = self.reads.iter_mut().enumerate().find_map(|(at, read)| {
+            let block = read
+                .blocks
+                .iter()
+                .position(|block| block.request == request);
+            (read.peer == peer).then_some(())?;
+            Some((at, block?))
+        });
+        // Of a block that is complete frames may still come.
+        let Some((at, block_at)) = found else {
+            return Ok(None);
+        };
+        let chunk = self.chunk;
+        let read = &mut self.reads[at];
+        let block = &mut read.blocks[block_at];
+        let first = index.checked_mul(u64::from(chunk)).ok_or(())?;
+        let left = u64::from(block.len)
+            .checked_sub(first)
+            .filter(|left| *left > 0);
+        if left.is_none_or(|left| bytes.len() as u64 != left.min(chunk.into())) {
+            return Err(());
+        }
+        if block.missing >> index & 1 == 0 {
+            return Ok(None);
+        }
+        block.missing &= !(1 << index);
+        block.again_at_ns = now_ns + RETRY_FIRST_NS;
+        block.wait_ns = RETRY_FIRST_NS;
+        read.local
+            .unpack(read.local_offset + block.at + first, bytes);
+        if block.missing == 0 {
+            read.blocks.swap_remove(block_at);
+        }
+        let complete = read.asked == read.len && read.blocks.is_empty();
+        let ended = if complete {
+            self.reads.remove(at)
+        } else {
+            None
+        };
+        Ok(ended.map(|read| read.token))
+    }
+
+    /// Ends the read of which a request was refused.
+    pub(crate) fn refuse(&mut self, peer: Peer, request: u64) -> Option<BulkToken> {
+        let is_it = |read: &BlockRead| {
+            read.peer == peer && read.blocks.iter().any(|block| block.request == request)
+        };
+        let at = self.reads.iter().position(is_it)?;
+        self.reads.remove(at).map(|read| read.token)
+    }
+
+    /// Ends all reads from a peer.
+    pub(crate) fn lose(&mut self, peer: Peer) -> Vec<BulkToken> {
+        let lost = self.reads.iter().filter(|read| read.peer == peer);
+        let tokens = lost.map(|read| read.token).collect();
+        self.reads.retain(|read| read.peer != peer);
+        tokens
+    }
+
+    /// When `due` has something to do again, if nothing arrives before.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let blocks = self.reads.iter().flat_map(|read| &read.blocks);
+        blocks.map(|block| block.again_at_ns).min()
+    }
+}
+
+fn read_request(
+    (peer, cookie, offset): (Peer, u64, u64),
+    block: &AskedBlock,
+    chunk: u32,
+) -> BlockRequest {
+    BlockRequest {
+        peer,
+        request: block.request,
+        cookie,
+        offset: offset + block.at,
+        ask: Ask {
+            len: block.len,
+            chunk,
+            missing: block.missing,
+        },
+    }
+}

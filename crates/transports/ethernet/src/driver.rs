@@ -1,0 +1,28 @@
+//! What moves frames between this process and a network: the seam below the transport.
+//!
+//! [`PacketSocket`](crate::packet_socket::PacketSocket) is the one driver that there is; a driver
+//! over AF_XDP would be another.
+
+use crate::frame::Mac;
+use std::os::fd::BorrowedFd;
+
+/// Sends and receives whole frames. Owned by one transport, which calls it through `&mut`. Frames
+/// may be lost, repeated, changed and reordered.
+pub trait FrameDriver: Send {
+    /// Returns the address of the interface.
+    fn mac(&self) -> Mac;
+    /// Returns how many bytes may follow the Ethernet header.
+    fn payload_max(&self) -> usize;
+    /// Returns the ethertype of frames.
+    fn ethertype(&self) -> u16;
+    /// Sends a frame. `false`: there is no room now, and the frame is lost.
+    fn send(&mut self, frame: &[u8]) -> bool;
+    /// Gives up to `budget` frames that came. Returns how many.
+    fn receive(&mut self, budget: u32, take: &mut dyn FnMut(&[u8])) -> u32;
+    /// Returns what is readable when frames have come; `None`: nothing tells.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Returns how many frames the system has dropped for want of room.
+    fn dropped(&mut self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,36 @@
+//! Bounds of the Ethernet transport.
+
+/// Bytes behind the Ethernet header that every network carries. Longer frames only on request:
+/// an interface's own MTU says nothing about the switches behind it.
+pub const FRAME_DEFAULT: usize = 1500;
+/// Longest frame that may be asked for: what is common for jumbo frames.
+pub const FRAME_MAX: usize = 9000;
+/// Shortest frame that may be asked for: a packet of the engine has to fit in the window.
+pub const FRAME_MIN: usize = 1500;
+/// Bytes of the receive ring: a window of each of 20 peers, in slots of 2 KB.
+pub const RING_BYTES: usize = 2 << 20;
+/// Ethertype of frames: the first of those that IEEE 802 leaves for local experiments.
+pub const ETHERTYPE: u16 = 0x88B5;
+/// First wait for an acknowledgement: a woken process of a busy host answers sooner.
+pub const RETRY_FIRST_NS: u64 = 1_000_000;
+/// Longest wait for an acknowledgement: a rank that returns from computing is heard within it.
+pub const RETRY_MAX_NS: u64 = 50_000_000;
+/// Packets after which an acknowledgement leaves although more may come: a quarter of a window.
+pub const ACKNOWLEDGE_AFTER: u32 = 12;
+/// Frames of one block of large data: a word of bits says which are missing.
+pub const BLOCK_FRAMES: u64 = 32;
+/// Blocks asked for and not there, per peer: one on its way while another is being asked for.
+pub const BLOCKS_ASKED: usize = 2;
+/// Regions that peers may read at once.
+pub const REGIONS_MAX: usize = 1 << 16;
+/// Frames taken from the ring in one poll: others get their turn between.
+pub const FRAMES_PER_POLL: u32 = 64;
+/// Time between two looks at who has died or left.
+pub const LIVENESS_CHECK_NS: u64 = 20_000_000;
+/// Times that a goodbye is sent: the third is lost rarely, and the agent tells of ends, too.
+pub const GOODBYES: u32 = 3;
+/// Pieces that wait for the window before a peer takes no more packets: another window.
+pub const BACKLOG: usize = 64;
+/// Pieces that may wait when a control packet is added: a longest packet and a reserve more, so
+/// that control goes on where data have to wait.
+pub const BACKLOG_CONTROL: usize = BACKLOG + 64;

@@ -1,0 +1,228 @@
+//! What happens with a frame that came: part of the [`EthernetTransport`].
+//!
+//! Nothing of a frame counts before its tag is right. Then pieces go to their link, requests for
+//! blocks are answered, and blocks are written where they belong.
+
+use crate::frame::{Ask, Endpoint, FrameBody, FrameHead};
+use crate::peer_link::{BadPiece, PeerLink, Piece};
+use crate::{EthernetTransport, LOST, MAD, Notice, keys};
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::transport::PacketHeader;
+
+/// Receiver of packets that are complete.
+type Deliver<'a> = &'a mut dyn FnMut(Peer, PacketHeader, &[u8]);
+
+/// A request for a block that came.
+struct CameAsk {
+    peer: Peer,
+    request: u64,
+    cookie: u64,
+    offset: u64,
+    ask: Ask,
+}
+
+/// Work that a frame leaves for after the ring was looked at.
+#[derive(Default)]
+struct Leftover {
+    asks: Vec<CameAsk>,
+    mad: Vec<Peer>,
+    left: Vec<Peer>,
+}
+
+impl EthernetTransport {
+    /// Takes in up to `budget` frames, and gives the packets that they complete. Returns how many
+    /// frames came.
+    pub(crate) fn take_in(&mut self, budget: u32, deliver: Deliver<'_>) -> u32 {
+        let mut leftover = Leftover::default();
+        // The driver lends its frames while it is borrowed.
+        let mut driver = std::mem::replace(&mut self.wire.driver, Box::new(NoDriver));
+        let came = driver.receive(budget, &mut |frame| {
+            self.frame(frame, &mut leftover, deliver)
+        });
+        self.wire.driver = driver;
+        for ask in leftover.asks {
+            self.answer(&ask);
+        }
+        for peer in leftover.mad {
+            self.lose(peer, MAD);
+        }
+        for peer in leftover.left {
+            self.leave(peer);
+        }
+        came
+    }
+
+    fn frame(&mut self, frame: &[u8], leftover: &mut Leftover, deliver: Deliver<'_>) {
+        let identity = &self.wire.identity;
+        let Some((head, payload)) = FrameHead::decode(frame) else {
+            self.wire.counts.malformed += 1;
+            return;
+        };
+        if head.job != identity.job || head.to != identity.rank || head.from == identity.rank {
+            self.wire.counts.malformed += 1;
+            return;
+        }
+        let peer = head.from;
+        // Who has ended may still be heard.
+        if self.ended.contains(&peer) {
+            return;
+        }
+        if !self.links.contains_key(&peer) && !self.meet(&head, frame, payload) {
+            self.wire.counts.forged += 1;
+            return;
+        }
+        let Some(link) = self.links.get_mut(&peer) else {
+            return;
+        };
+        if head.from_mac != link.mac || !link.receives.verifies(frame, payload) {
+            self.wire.counts.forged += 1;
+            return;
+        }
+        self.wire.counts.received += 1;
+        match head.body {
+            FrameBody::Piece {
+                first,
+                number,
+                acknowledged,
+                selective,
+            } => {
+                link.link.acknowledge(acknowledged, selective);
+                link.unacknowledged += 1;
+                self.active.insert(peer);
+                let mut deliver = |header, bytes: &[u8]| deliver(peer, header, bytes);
+                if piece(link, number, (first, payload), &mut deliver).is_err() {
+                    leftover.mad.push(peer);
+                }
+            }
+            FrameBody::Ack {
+                acknowledged,
+                selective,
+            } => link.link.acknowledge(acknowledged, selective),
+            FrameBody::Ask {
+                request,
+                cookie,
+                offset,
+            } => match Ask::decode(payload) {
+                Some(ask) => leftover.asks.push(CameAsk {
+                    peer,
+                    request,
+                    cookie,
+                    offset,
+                    ask,
+                }),
+                None => leftover.mad.push(peer),
+            },
+            FrameBody::Block { request, index } => {
+                let now_ns = (self.wire.clock)();
+                match self.reads.take((peer, request, index), payload, now_ns) {
+                    Ok(Some(token)) => self.notices.push_back(Notice::Read(token, Ok(()))),
+                    Ok(None) => {}
+                    Err(()) => leftover.mad.push(peer),
+                }
+            }
+            FrameBody::Refused { request } => {
+                if let Some(token) = self.reads.refuse(peer, request) {
+                    let error = Error::Peer { peer, what: LOST };
+                    self.notices.push_back(Notice::Read(token, Err(error)));
+                }
+            }
+            FrameBody::Bye => leftover.left.push(peer),
+        }
+    }
+
+    /// Makes the link to a peer that speaks first, if its first frame has the right tag.
+    fn meet(&mut self, head: &FrameHead, frame: &[u8], payload: &[u8]) -> bool {
+        let peer = head.from;
+        let Some(mac) = self.directory.mac(peer).filter(|mac| *mac == head.from_mac) else {
+            return false;
+        };
+        let keys = keys(&self.wire, Endpoint { mac, rank: peer });
+        if !keys.1.verifies(frame, payload) {
+            return false;
+        }
+        self.links.insert(peer, PeerLink::new(mac, keys));
+        true
+    }
+
+    /// Sends the frames of a block that a peer asks for.
+    fn answer(&mut self, came: &CameAsk) {
+        let Some(link) = self.links.get(&came.peer) else {
+            return;
+        };
+        let to = (came.peer, link.mac, &link.sends);
+        let (chunk, len) = (u64::from(came.ask.chunk), u64::from(came.ask.len));
+        let region = self.regions.get(&came.cookie);
+        let region = region.filter(|region| {
+            let end = came.offset.checked_add(len);
+            let fits = chunk > 0 && chunk <= self.wire.chunk() as u64 && len <= chunk * 64;
+            region.peer == came.peer && fits && end.is_some_and(|end| end <= region.data.len)
+        });
+        let Some(region) = region else {
+            let body = FrameBody::Refused {
+                request: came.request,
+            };
+            return self.wire.transmit(to, body, (0, |_| {}));
+        };
+        for index in (0..64).filter(|index| came.ask.missing >> index & 1 != 0) {
+            let first = index * chunk;
+            if first >= len {
+                return;
+            }
+            let body = FrameBody::Block {
+                request: came.request,
+                index,
+            };
+            let fill = |room: &mut [u8]| region.data.pack(came.offset + first, room);
+            let bytes = (len - first).min(chunk) as usize;
+            self.wire.transmit(to, body, (bytes, fill));
+        }
+    }
+}
+
+/// Takes a piece in: delivers it, and what came early behind it, or keeps it until its turn.
+fn piece(
+    link: &mut PeerLink,
+    number: u64,
+    (first, bytes): (bool, &[u8]),
+    deliver: &mut dyn FnMut(PacketHeader, &[u8]),
+) -> Result<(), BadPiece> {
+    if !link.link.accept_next(number) {
+        let piece = Piece {
+            first,
+            bytes: bytes.into(),
+        };
+        link.link.keep_early(number, piece);
+        return Ok(());
+    }
+    link.assemble((first, bytes), deliver)?;
+    let mut early = Vec::new();
+    link.link.deliver_early(&mut early);
+    for piece in early {
+        link.assemble((piece.first, &piece.bytes), deliver)?;
+    }
+    Ok(())
+}
+
+/// Stands for the driver while it lends frames: nothing is sent or received meanwhile.
+struct NoDriver;
+
+impl crate::driver::FrameDriver for NoDriver {
+    fn mac(&self) -> crate::frame::Mac {
+        [0; 6]
+    }
+    fn payload_max(&self) -> usize {
+        crate::limits::FRAME_MIN
+    }
+    fn ethertype(&self) -> u16 {
+        0
+    }
+    fn send(&mut self, _: &[u8]) -> bool {
+        false
+    }
+    fn receive(&mut self, _: u32, _: &mut dyn FnMut(&[u8])) -> u32 {
+        0
+    }
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
