@@ -105,6 +105,7 @@ mod tests {
                 1 + node as usize % 3
             ],
             joined: false,
+            ethernet: (node % 2 == 1).then_some([2, 0, 0, 0, 0, node as u8]),
         };
         (0..count).map(place).collect()
     }

@@ -6,6 +6,7 @@ pub mod async_progress;
 pub mod backtrace;
 pub mod bulk_transports;
 pub mod deadlock;
+pub mod ethernet;
 pub mod kill_after;
 pub mod ranks;
 pub mod record;
@@ -22,6 +23,7 @@ pub use async_progress::ENV_BACKGROUND;
 pub use backtrace::ENV_BACKTRACE;
 pub use bulk_transports::ENV_RAILS;
 pub use deadlock::ENV_DEADLOCK;
+pub use ethernet::ENV_ETHERNET;
 pub use kill_after::ENV_KILL_AFTER;
 pub use ranks::{
     CHECKS, ENV_CHECK, ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS,
@@ -52,7 +54,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 25] = [
+pub const SETTINGS: [(&str, &str, &str); 26] = [
     (
         ENV_ABI,
         "auto",
@@ -122,6 +124,11 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
         ENV_ENCRYPT,
         "0",
         "whether what ranks on different hosts say to each other is encrypted (the same for all)",
+    ),
+    (
+        ENV_ETHERNET,
+        "off",
+        "interfaces by which ranks on different hosts talk in plain Ethernet frames instead of TCP, by comma; type=0x88B5 and frame=1500 change the frames",
     ),
     (
         ENV_NETWORKS,

@@ -261,6 +261,7 @@ mod tests {
             network_id: home,
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             joined: false,
+            ethernet: None,
         }
     }
 

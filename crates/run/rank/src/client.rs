@@ -7,7 +7,7 @@
 
 use garonne_sync::mutex::lock;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
@@ -109,6 +109,8 @@ struct Decisions {
 pub struct NetworkHandover {
     /// Listener at which ranks of other hosts connect.
     pub listener: TcpListener,
+    /// Socket for Ethernet frames, where the job asks for one and the agent could open it.
+    pub packet_socket: Option<OwnedFd>,
     /// Secret of the job, which both sides prove.
     pub secret: Secret,
 }
@@ -206,6 +208,7 @@ impl AgentClient {
             return Err(no_room());
         };
         let outward = fds.next().zip(fds.next());
+        let packet_socket = fds.next();
         sys::die_with(lifeline.as_fd()).map_err(|e| match e.kind() {
             std::io::ErrorKind::BrokenPipe => Error::peer(
                 codes::G0204,
@@ -225,6 +228,7 @@ impl AgentClient {
             None => None,
             Some((listener, secret)) => Some(NetworkHandover {
                 listener: TcpListener::from(listener),
+                packet_socket,
                 secret: Secret::take(secret).map_err(|error| {
                     Error::peer(
                         codes::G0209,

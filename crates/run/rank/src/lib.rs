@@ -17,6 +17,7 @@
 pub mod client;
 mod crash;
 mod environment;
+mod ethernet_ranks;
 mod flight_recorder;
 mod idle_cores;
 mod loaded_objects;

@@ -167,6 +167,9 @@ impl Rank {
                 let mut transport =
                     MultiTransport::new(transport, outward.transport, outward.local_ranks);
                 transport.join(outward.local_tcp);
+                if let Some(ethernet) = outward.ethernet {
+                    transport.add_ethernet(ethernet);
+                }
                 transport.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
                 (transport, (world.nodes > 1).then_some(hosts))
             }

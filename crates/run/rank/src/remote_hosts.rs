@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::builtin::BuiltinStrategy;
+use garonne_ethernet::EthernetTransport;
 use garonne_sync::shm::Segment;
 use garonne_tcp::{
     self, HandshakeError, LocalIdentity, OfiSetting, ProcessId, RejectReason, TcpTransport,
@@ -19,6 +20,7 @@ use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
 
 use crate::client::{AgentClient, WorldInfo};
+use crate::ethernet_ranks;
 use crate::measured_networks::MeasuredNetworks as Tuned;
 use crate::rank::JobHosts;
 use garonne_job::agent_messages::HostEndpoint;
@@ -35,6 +37,8 @@ use garonne_links::addresses::{self, WhichHost};
 /// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
 pub(crate) struct RemoteHosts {
     pub transport: TcpTransport,
+    /// To the hosts that take Ethernet frames, where the job asks for that.
+    pub ethernet: Option<EthernetTransport>,
     /// By rank: it is on this node.
     pub local_ranks: Vec<bool>,
     /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
@@ -88,6 +92,10 @@ impl RemoteHosts {
             rank: world.rank,
             incarnation: 0,
         };
+        let ethernet = begin.packet_socket.map(|socket| {
+            ethernet_ranks::transport(client, &map.host_table, *begin.secret.bytes(), socket)
+        });
+        let ethernet = ethernet.transpose()?;
         let identity = LocalIdentity::new(begin.secret, me, sealed);
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
@@ -115,6 +123,7 @@ impl RemoteHosts {
         transport.split_by(built_in.striping());
         Ok(Some(Self {
             transport,
+            ethernet,
             local_ranks: near,
             local_tcp: beside,
             hosts,

@@ -119,6 +119,7 @@ fn endpoints(node: u32, ranks: u32) -> NodeEndpoints {
             network_id: u64::from(node),
             addresses: vec![[a, b, c, d].into(), [192, b, c, d].into()],
             joined: false,
+            ethernet: None,
         },
         ports: (0..ranks).map(|rank| 40_000 + rank as u16).collect(),
     }

@@ -30,6 +30,7 @@ use garonne_engine::transport::{
     RegionDescriptor, RegisteredMemory, RemoteMemory, RendezvousMode, SharedCopy, Transport,
     TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
+use garonne_ethernet::EthernetTransport;
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::{Segment, SharedWord};
@@ -37,9 +38,7 @@ use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use garonne_tcp::TcpTransport;
 use garonne_transport::dynamic::{DynTransport, boxed};
-use garonne_transport::limits::{
-    MULTI_TCP_EVERY_MAX, TCP_FRAGMENTED_MAX, TCP_INLINE_MAX, TCP_PACKET_MAX,
-};
+use garonne_transport::limits::{MULTI_TCP_EVERY_MAX, TCP_INLINE_MAX, TCP_PACKET_MAX};
 use remotes::{RemoteSockets, RemoteTransports};
 use socket_watcher::{Doorbells, SocketWatcher};
 use std::sync::atomic::AtomicU32;
@@ -310,6 +309,14 @@ impl MultiTransport {
                 .into_iter()
                 .for_each(|mut home| home.set_beside(both.clone()));
             remote.both = both;
+        }
+    }
+
+    /// Has packets and large data to the peers that `ethernet` reaches go through it from now on,
+    /// instead of TCP. To be called before anything is sent.
+    pub fn add_ethernet(&mut self, ethernet: EthernetTransport) {
+        if let Some(remote) = self.remote_mut() {
+            remote.enter().set_ethernet(ethernet);
         }
     }
 
@@ -729,7 +736,8 @@ impl AsyncProgress for MultiTransport {
         ask_modules!(self, modules => modules.needs_polling(peer, len));
         // The system takes in shorter messages without this rank.
         self.remote().is_some_and(|remote| {
-            len > TCP_FRAGMENTED_MAX as u64 && peer.is_none_or(|peer| !remote.is_near(peer))
+            let is_remote = peer.is_none_or(|peer| !remote.is_near(peer));
+            is_remote && len > lock(&remote.tcp).unattended_max(peer)
         })
     }
 

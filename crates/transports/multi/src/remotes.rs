@@ -1,5 +1,5 @@
-//! All TCP transports of a rank: the one to the other hosts of its job, and one per bridge to
-//! processes of other worlds.
+//! All transports of a rank to other hosts: TCP to those of its job, Ethernet to the ones among
+//! them that it leads to, and TCP per bridge to processes of other worlds.
 //!
 //! Owned by [`MultiTransport`](super::MultiTransport) behind a lock. [`RemoteTransports`] asks the
 //! transport of a peer, which it finds by the peer's number. The processes of a bridge have numbers
@@ -15,11 +15,14 @@ use garonne_engine::transport::{
     PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory, RendezvousMode, SharedCopy,
     Transport, WakeReason,
 };
+use garonne_ethernet::EthernetTransport;
 use garonne_sync::user::{Data, UserMem};
 use garonne_tcp::{SocketSet, TcpTransport};
-use garonne_transport::limits::MULTI_SLEEP;
+use garonne_transport::limits::{
+    MULTI_SLEEP, MULTI_TCP_EVERY_MAX, TCP_EAGER_MAX, TCP_FRAGMENTED_MAX,
+};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -75,8 +78,8 @@ impl RemoteSockets {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sockets of a transport.
-    fn add(&self, set: SocketSet) {
+    /// Adds a descriptor that is readable when its transport has something to do.
+    fn watch(&self, fd: impl AsFd) {
         if self.epoll.get().is_none()
             && let Ok(made) = epoll::create(epoll::CreateFlags::CLOEXEC)
         {
@@ -85,8 +88,13 @@ impl RemoteSockets {
         if let Some(epoll) = self.epoll.get() {
             let nothing = EventData::new_u64(0);
             // A transport that is not in it is looked at after a short sleep.
-            let _ = epoll::add(epoll, set.epoll(), nothing, EventFlags::IN);
+            let _ = epoll::add(epoll, fd, nothing, EventFlags::IN);
         }
+    }
+
+    /// Adds the sockets of a transport.
+    fn add(&self, set: SocketSet) {
+        self.watch(set.epoll());
         self.sets().push(set);
         self.used.store(true, Ordering::SeqCst);
     }
@@ -129,9 +137,29 @@ impl RemoteSockets {
     }
 }
 
-/// The TCP transports of a rank. See the module's documentation.
+/// The transport that reaches one peer.
+enum Route<'a> {
+    Tcp(&'a mut TcpTransport),
+    Ethernet(&'a mut EthernetTransport),
+}
+
+/// Asks the transport of a route.
+macro_rules! by {
+    ($route:expr, $transport:ident => $what:expr) => {
+        match $route {
+            Route::Tcp($transport) => $what,
+            Route::Ethernet($transport) => $what,
+        }
+    };
+}
+
+/// The transports of a rank to other hosts. See the module's documentation.
 pub(super) struct RemoteTransports {
     home: Option<TcpTransport>,
+    /// To the peers of other hosts that it reaches, before `home`.
+    ethernet: Option<EthernetTransport>,
+    /// Polls of Ethernet alone until the next poll of `home`, which costs a system call.
+    home_in: u32,
     /// In rising order of their peers' numbers.
     bridges: Vec<Bridge>,
     sockets: Arc<RemoteSockets>,
@@ -305,9 +333,38 @@ impl RemoteTransports {
         }
         Self {
             home,
+            ethernet: None,
+            home_in: 0,
             bridges: Vec::new(),
             sockets,
         }
+    }
+
+    /// Sets the transport for the peers that it reaches.
+    pub(super) fn set_ethernet(&mut self, ethernet: EthernetTransport) {
+        self.sockets.watch(ethernet.watched().epoll());
+        self.ethernet = Some(ethernet);
+    }
+
+    /// Returns up to which length the system or the peer takes in a message to this peer (`None`:
+    /// to any) while this rank does not poll.
+    pub(super) fn unattended_max(&self, peer: Option<Peer>) -> u64 {
+        let by_ethernet = self.ethernet.as_ref().is_some_and(|ethernet| {
+            peer.is_none_or(|peer| self.is_of_job(peer) && ethernet.reaches(peer))
+        });
+        let most = if by_ethernet {
+            TCP_EAGER_MAX
+        } else {
+            TCP_FRAGMENTED_MAX
+        };
+        most as u64
+    }
+
+    /// Returns whether a peer is of this rank's own world.
+    fn is_of_job(&self, peer: Peer) -> bool {
+        self.bridges
+            .first()
+            .is_none_or(|bridge| peer < bridge.first)
     }
 
     /// Adds a bridge, whose peers have higher numbers than all before.
@@ -338,14 +395,20 @@ impl RemoteTransports {
 
     /// Returns the transport that reaches a peer, and the peer's number in it.
     #[inline]
-    fn route(&mut self, peer: Peer) -> Option<(&mut TcpTransport, Peer)> {
+    fn route(&mut self, peer: Peer) -> Option<(Route<'_>, Peer)> {
         let after = self.bridges.partition_point(|bridge| bridge.first <= peer);
         match after.checked_sub(1) {
-            None => self.home.as_mut().map(|home| (home, peer)),
+            None => {
+                let ethernet = self.ethernet.as_mut();
+                match ethernet.filter(|ethernet| ethernet.reaches(peer)) {
+                    Some(ethernet) => Some((Route::Ethernet(ethernet), peer)),
+                    None => self.home.as_mut().map(|home| (Route::Tcp(home), peer)),
+                }
+            }
             Some(at) => {
                 let bridge = &mut self.bridges[at];
                 let inner = bridge.inner(peer)?;
-                Some((&mut bridge.tcp, inner))
+                Some((Route::Tcp(&mut bridge.tcp), inner))
             }
         }
     }
@@ -357,8 +420,15 @@ impl RemoteTransports {
 
     pub(super) fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
+        if let Some(ethernet) = &mut self.ethernet {
+            told = ethernet.poll(budget, sink);
+        }
         if let Some(home) = &mut self.home {
-            told = home.poll(budget, sink);
+            if self.ethernet.is_none() || self.home_in == 0 {
+                told += home.poll(budget.saturating_sub(told), sink);
+                self.home_in = MULTI_TCP_EVERY_MAX;
+            }
+            self.home_in -= 1;
         }
         for bridge in &mut self.bridges {
             let mut sink = BridgeSink {
@@ -375,7 +445,13 @@ impl RemoteTransports {
     pub(super) fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         let after = self.bridges.partition_point(|bridge| bridge.first <= peer);
         match after.checked_sub(1) {
-            None => self.home.as_ref()?.capabilities(peer),
+            None => {
+                let ethernet = self.ethernet.as_ref();
+                match ethernet.filter(|ethernet| ethernet.reaches(peer)) {
+                    Some(ethernet) => ethernet.capabilities(peer),
+                    None => self.home.as_ref()?.capabilities(peer),
+                }
+            }
             Some(at) => {
                 let bridge = &self.bridges[at];
                 bridge.tcp.capabilities(bridge.inner(peer)?)
@@ -389,20 +465,20 @@ impl RemoteTransports {
         len: usize,
         class: PacketClass,
     ) -> Result<PacketBuffer, ClaimError> {
-        let (tcp, inner) = self.route(peer).ok_or(ClaimError::Gone)?;
-        tcp.claim(inner, len, class)
+        let (route, inner) = self.route(peer).ok_or(ClaimError::Gone)?;
+        by!(route, transport => transport.claim(inner, len, class))
             .map(|room| PacketBuffer { peer, ..room })
     }
 
     pub(super) fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
-        if let Some((tcp, peer)) = self.route(room.peer) {
-            tcp.commit(PacketBuffer { peer, ..room }, header);
+        if let Some((route, peer)) = self.route(room.peer) {
+            by!(route, transport => transport.commit(PacketBuffer { peer, ..room }, header));
         }
     }
 
     pub(super) fn abandon(&mut self, room: PacketBuffer) {
-        if let Some((tcp, peer)) = self.route(room.peer) {
-            tcp.abandon(PacketBuffer { peer, ..room });
+        if let Some((route, peer)) = self.route(room.peer) {
+            by!(route, transport => transport.abandon(PacketBuffer { peer, ..room }));
         }
     }
 
@@ -412,8 +488,8 @@ impl RemoteTransports {
         header: &PacketHeader,
         bytes: UserMem,
     ) -> Result<(), ClaimError> {
-        let (tcp, peer) = self.route(peer).ok_or(ClaimError::Gone)?;
-        tcp.send_inline(peer, header, bytes)
+        let (route, peer) = self.route(peer).ok_or(ClaimError::Gone)?;
+        by!(route, transport => transport.send_inline(peer, header, bytes))
     }
 
     pub(super) fn choose_rendezvous(
@@ -423,32 +499,34 @@ impl RemoteTransports {
         len: u64,
     ) -> RendezvousMode {
         match self.route(peer) {
-            Some((tcp, peer)) => tcp.choose_rendezvous(token, peer, len),
+            Some((route, peer)) => {
+                by!(route, transport => transport.choose_rendezvous(token, peer, len))
+            }
             None => RendezvousMode::Data,
         }
     }
 
     pub(super) fn peer_lost(&mut self, peer: Peer) {
-        if let Some((tcp, peer)) = self.route(peer) {
-            tcp.peer_lost(peer);
+        if let Some((route, peer)) = self.route(peer) {
+            by!(route, transport => transport.peer_lost(peer));
         }
     }
 
     pub(super) fn wake_peer(&mut self, peer: Peer) {
-        if let Some((tcp, peer)) = self.route(peer) {
-            tcp.wake_peer(peer);
+        if let Some((route, peer)) = self.route(peer) {
+            by!(route, transport => transport.wake_peer(peer));
         }
     }
 
     pub(super) fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
-        if let Some((tcp, peer)) = self.route(peer) {
-            tcp.wake_progress(peer, need);
+        if let Some((route, peer)) = self.route(peer) {
+            by!(route, transport => transport.wake_progress(peer, need));
         }
     }
 
     pub(super) fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
         match self.route(peer) {
-            Some((tcp, peer)) => tcp.fragmentation(peer, len),
+            Some((route, peer)) => by!(route, transport => transport.fragmentation(peer, len)),
             None => Fragmentation::None,
         }
     }
@@ -458,13 +536,13 @@ impl RemoteTransports {
         pieces: &Fragments,
         mem: UserMem,
     ) -> Result<bool, ClaimError> {
-        let (tcp, peer) = self.route(pieces.peer).ok_or(ClaimError::Gone)?;
-        tcp.send_fragments(&Fragments { peer, ..*pieces }, mem)
+        let (route, peer) = self.route(pieces.peer).ok_or(ClaimError::Gone)?;
+        by!(route, transport => transport.send_fragments(&Fragments { peer, ..*pieces }, mem))
     }
 
     pub(super) fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         match self.route(peer) {
-            Some((tcp, peer)) => tcp.expose(token, peer, data),
+            Some((route, peer)) => by!(route, transport => transport.expose(token, peer, data)),
             None => ExposeResult::Unable,
         }
     }
@@ -477,17 +555,21 @@ impl RemoteTransports {
                 status = BulkStatus::Pending;
             }
         }
+        if let Some(ethernet) = &mut self.ethernet {
+            // It holds nothing of a region beyond the call that sends of it.
+            ethernet.revoke(token);
+        }
         status
     }
 
     pub(super) fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        let (tcp, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        tcp.read(BulkTransfer { peer, ..bulk })
+        let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
+        by!(route, transport => transport.read(BulkTransfer { peer, ..bulk }))
     }
 
     pub(super) fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        let (tcp, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        tcp.write(BulkTransfer { peer, ..bulk })
+        let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
+        by!(route, transport => transport.write(BulkTransfer { peer, ..bulk }))
     }
 
     pub(super) fn share_region(
@@ -497,21 +579,21 @@ impl RemoteTransports {
         data: &Data,
         way: RendezvousMode,
     ) -> Option<RegionDescriptor> {
-        let (tcp, peer) = self.route(peer)?;
-        tcp.share_region(token, peer, data, way)
+        let (route, peer) = self.route(peer)?;
+        by!(route, transport => transport.share_region(token, peer, data, way))
     }
 
     pub(super) fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
-        let (tcp, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        tcp.write_part(BulkTransfer { peer, ..bulk })
+        let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
+        by!(route, transport => transport.write_part(BulkTransfer { peer, ..bulk }))
     }
 
     pub(super) fn write_early(
         &mut self,
         bulk: BulkTransfer<'_>,
     ) -> Result<Option<PartWritten>, Error> {
-        let (tcp, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        tcp.write_early(BulkTransfer { peer, ..bulk })
+        let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
+        by!(route, transport => transport.write_early(BulkTransfer { peer, ..bulk }))
     }
 
     pub(super) fn offload(
@@ -519,13 +601,16 @@ impl RemoteTransports {
         bulk: BulkTransfer<'_>,
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
-        let (tcp, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        tcp.offload(BulkTransfer { peer, ..bulk }, what)
+        let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
+        by!(route, transport => transport.offload(BulkTransfer { peer, ..bulk }, what))
     }
 
     pub(super) fn arm(&mut self) {
         for tcp in self.all() {
             tcp.arm();
+        }
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.arm();
         }
     }
 
@@ -539,11 +624,15 @@ impl RemoteTransports {
         for tcp in self.all() {
             tcp.before_sleep();
         }
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.before_sleep();
+        }
     }
 
     /// Something lies here that came, of which no socket will tell.
     pub(super) fn has_taken(&mut self) -> bool {
-        self.all().any(|tcp| tcp.has_taken())
+        let ethernet = self.ethernet.as_ref();
+        ethernet.is_some_and(EthernetTransport::has_taken) || self.all().any(|tcp| tcp.has_taken())
     }
 
     pub(super) fn be_patient(&mut self, patient: bool) {
@@ -577,6 +666,9 @@ impl RemoteTransports {
         for tcp in self.all() {
             wants |= tcp.wants_naps();
         }
+        if let Some(ethernet) = &mut self.ethernet {
+            wants |= ethernet.wants_naps();
+        }
         wants
     }
 
@@ -595,12 +687,16 @@ impl RemoteTransports {
         for tcp in self.all() {
             next = next.into_iter().chain(tcp.nap()).min();
         }
+        if let Some(ethernet) = &mut self.ethernet {
+            next = next.into_iter().chain(ethernet.nap()).min();
+        }
         next
     }
 
     /// The peers that something is still on its way to.
     pub(super) fn owed(&self) -> Vec<Peer> {
         let mut owed = self.home.as_ref().map_or_else(Vec::new, TcpTransport::owed);
+        owed.extend(self.ethernet.iter().flat_map(EthernetTransport::owed));
         for bridge in &self.bridges {
             let of_bridge = bridge.tcp.owed().into_iter();
             let outer = of_bridge.filter_map(|peer| peer.checked_sub(bridge.offset));

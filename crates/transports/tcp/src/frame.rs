@@ -15,8 +15,8 @@ use garonne_transport::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 /// Format versions that this library speaks: of the transport, and of what agents say to each other
 /// on its connections (`node` holds that to the number by a sum over its messages).
 pub const VERSIONS: Versions = Versions {
-    lowest: 14,
-    highest: 14,
+    lowest: 15,
+    highest: 15,
 };
 
 /// This library by name: engines of different ones do not understand each other's packets.

@@ -50,6 +50,7 @@ pub(crate) fn own_endpoint() -> Result<HostEndpoint> {
         network_id: addresses::home()?,
         addresses: addresses::own(),
         joined: false,
+        ethernet: None,
     })
 }
 
@@ -67,6 +68,10 @@ impl Agent<'_> {
             listeners.insert(rank, listener);
             ports.push(port);
         }
+        // Where this is the first agent a refusal comes before others are started.
+        if !matches!(beginning, AgentStart::Outer(_)) {
+            self.ctx.open_packet_sockets()?;
+        }
         match beginning {
             AgentStart::Plain if self.ctx.is_adopted => {}
             AgentStart::Plain => self.start_agents(None)?,
@@ -79,13 +84,15 @@ impl Agent<'_> {
                 self.ctx.links.set_parent(link);
                 self.ctx.secret = Some(secret.clone());
                 self.ctx.share_connection(parent);
-                let place = HostEndpoint {
-                    joined,
-                    ..own_endpoint()?
-                };
                 self.await_children(&secret, child_listener)?;
                 // Before this host counts as ready, so that nothing starts anywhere.
                 self.ctx.allowed_networks()?;
+                self.ctx.open_packet_sockets()?;
+                let place = HostEndpoint {
+                    joined,
+                    ethernet: self.ctx.hosts.ethernet(),
+                    ..own_endpoint()?
+                };
                 let node = self.ctx.node;
                 self.ctx.check_in_self(NodeEndpoints { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing
@@ -148,7 +155,10 @@ impl Agent<'_> {
             }
             None => self.send_start(NodeEndpoints {
                 node: self.ctx.node,
-                place: own_endpoint()?,
+                place: HostEndpoint {
+                    ethernet: self.ctx.hosts.ethernet(),
+                    ..own_endpoint()?
+                },
                 ports,
             })?,
         };

@@ -18,6 +18,7 @@ use garonne_links::allowed_networks::AllowedNetworks;
 use garonne_sync::shm::Segment;
 use garonne_tcp::listen;
 use ipnet::IpNet;
+use std::os::fd::OwnedFd;
 
 use super::host_exchange::own_endpoint;
 use super::parent_link::ParentLink;
@@ -42,6 +43,10 @@ struct ExchangedHosts {
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     exchanged: Option<ExchangedHosts>,
+    /// Sockets by which this node's ranks take Ethernet frames, by rank.
+    packet_sockets: HashMap<u32, OwnedFd>,
+    /// Address of those sockets' interface.
+    ethernet: Option<[u8; 6]>,
     /// Addresses that hosts have got since the job began. Only grows.
     new_addresses: Vec<NewAddress>,
     /// Networks that ranks are not to use.
@@ -110,6 +115,22 @@ impl Hosts {
             listeners,
         });
         Ok(())
+    }
+
+    /// Takes the sockets by which ranks of this node take Ethernet frames, and the address of their
+    /// interface.
+    pub fn set_packet_sockets(&mut self, sockets: HashMap<u32, OwnedFd>, address: [u8; 6]) {
+        (self.packet_sockets, self.ethernet) = (sockets, Some(address));
+    }
+
+    /// Returns the address of the interface by which this node's ranks take Ethernet frames.
+    pub fn ethernet(&self) -> Option<[u8; 6]> {
+        self.ethernet
+    }
+
+    /// Returns the socket by which a rank takes Ethernet frames.
+    pub fn packet_socket(&self, rank: u32) -> Option<&OwnedFd> {
+        self.packet_sockets.get(&rank)
     }
 
     /// Returns whether addresses and ports are known.

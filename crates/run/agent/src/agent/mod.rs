@@ -37,6 +37,7 @@ mod other_mpi;
 mod output;
 mod output_routing;
 mod output_source;
+mod packet_sockets;
 mod parent_link;
 mod rank_libraries;
 pub(crate) mod rank_start;

@@ -337,7 +337,7 @@ fn is_of_one_host(name: &OsStr) -> bool {
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
 /// from.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     garonne_job::settings::ENV_ABI,
     garonne_job::settings::ENV_KILL_AFTER,
     garonne_job::settings::ENV_BACKGROUND,
@@ -345,6 +345,7 @@ const SETTINGS: [&str; 11] = [
     garonne_job::settings::ENV_INITIAL_ERRHANDLER,
     garonne_job::settings::ENV_STRATEGY,
     garonne_job::settings::ENV_ENCRYPT,
+    garonne_job::settings::ENV_ETHERNET,
     garonne_job::settings::ENV_OFI,
     garonne_job::settings::ENV_RAILS,
     garonne_job::settings::ENV_SHARDS,

@@ -19,6 +19,8 @@ pub struct HostEndpoint {
     pub addresses: Vec<IpAddr>,
     /// The host has joined with a key: it reaches the root's host, and perhaps nobody reaches it.
     pub joined: bool,
+    /// Address of the interface by which its ranks take Ethernet frames, if they do.
+    pub ethernet: Option<[u8; 6]>,
 }
 
 /// A node that is ready: where it is, and the ports of its ranks, in their order.
@@ -36,7 +38,10 @@ fn put_host_endpoint(writer: MessageWriter, place: &HostEndpoint) -> MessageWrit
     let writer = writer
         .bytes(place.name.as_bytes())
         .raw(place.network_id.to_le_bytes());
-    put_addresses(writer.raw([u8::from(place.joined)]), &place.addresses)
+    let writer = writer.raw([u8::from(place.joined)]);
+    // No interface has the address of zeros.
+    let writer = writer.raw(place.ethernet.unwrap_or_default());
+    put_addresses(writer, &place.addresses)
 }
 
 fn read_host_endpoint(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
@@ -44,6 +49,7 @@ fn read_host_endpoint(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
         name: r.text()?,
         network_id: u64::from_le_bytes(r.raw()?),
         joined: r.raw()? != [0],
+        ethernet: Some(r.raw()?).filter(|address| *address != [0; 6]),
         addresses: addresses(r)?,
     })
 }
@@ -75,7 +81,7 @@ pub(super) fn put_node_endpoints(writer: MessageWriter, hosts: &[NodeEndpoints])
 }
 
 pub(super) fn read_node_endpoints(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
-    let count = count(r, 25, limits::HOSTS_PER_MESSAGE)?;
+    let count = count(r, 31, limits::HOSTS_PER_MESSAGE)?;
     let host = |r: &mut MessageReader<'_>| {
         Ok(NodeEndpoints {
             node: r.u32()?,

@@ -41,6 +41,7 @@ pub(super) fn a_place() -> HostEndpoint {
         network_id: 7,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         joined: true,
+        ethernet: Some([2, 0, 0, 0, 0, 1]),
     }
 }
 

@@ -13,6 +13,7 @@ use super::async_progress::{ENV_BACKGROUND, async_progress_setting_of};
 use super::backtrace::{self, ENV_BACKTRACE};
 use super::bulk_transports::{BulkTransports, ENV_RAILS};
 use super::deadlock::{self, ENV_DEADLOCK};
+use super::ethernet::{self, ENV_ETHERNET};
 use super::kill_after::{self, ENV_KILL_AFTER};
 use super::record::{self, ENV_RECORD};
 use super::shards::{ENV_SHARDS, wished_by};
@@ -83,7 +84,7 @@ const OF_ONE_HOST: [&str; 12] = [
     ENV_TRANSPORT_MODULES,
 ];
 /// and on several also these.
-const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
+const OF_SEVERAL_HOSTS: [&str; 3] = [ENV_ENCRYPT, ENV_OFI, ENV_ETHERNET];
 
 /// The settings that the ranks of a job read, on one host or on `several`, of which [`check`] knows
 /// what they may say.
@@ -100,8 +101,9 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
     match name {
         ENV_ABI => abi::read(said).map(drop),
         ENV_RAILS => BulkTransports::parse(said).map(drop),
-        ENV_ENCRYPT => is_sealed(said).map(drop),
+        ENV_ENCRYPT => seals(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
+        ENV_ETHERNET => ethernet::read(said).map(drop),
         ENV_BACKGROUND => async_progress_setting_of(said).map(drop),
         ENV_RECORD => record::is_wanted(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
@@ -133,10 +135,14 @@ fn checks_of(said: &OsStr) -> Result<()> {
 /// # Errors
 /// The value says neither yes nor no.
 pub fn sealed() -> Result<bool> {
-    is_sealed(&std::env::var_os(ENV_ENCRYPT).unwrap_or_default())
+    seals(&std::env::var_os(ENV_ENCRYPT).unwrap_or_default())
 }
 
-fn is_sealed(said: &OsStr) -> Result<bool> {
+/// Reads what [`ENV_ENCRYPT`] says.
+///
+/// # Errors
+/// It says neither yes nor no.
+pub fn seals(said: &OsStr) -> Result<bool> {
     match said.to_string_lossy().trim() {
         "1" | "on" | "yes" => Ok(true),
         "" | "0" | "off" | "no" => Ok(false),
