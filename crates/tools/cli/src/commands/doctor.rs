@@ -108,6 +108,7 @@ pub fn run(args: &DoctorArgs) -> i32 {
         launchers(),
         multi_host::other_hosts(),
         multi_host::ipv6(),
+        multi_host::ethernet(),
         multi_host::ssh(),
         multi_host::pmix(),
         multi_host::locked_memory(),

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use garonne_ethernet::packet_socket;
+use garonne_job::settings::ENV_ETHERNET;
 use garonne_links::addresses;
 use rustix::process::{Resource, getrlimit};
 
@@ -58,6 +60,17 @@ pub(super) fn ipv6() -> CheckResult {
         (_, _) => String::from("used where IPv4 does not lead"),
     };
     finding("IPv6", CheckStatus::Good, found, "")
+}
+
+/// Asks for the right to packet sockets, which jobs need that ask for Ethernet frames.
+pub(super) fn ethernet() -> CheckResult {
+    let found = match packet_socket::probe() {
+        Ok(()) => format!("packet sockets can be opened ({ENV_ETHERNET})"),
+        Err(error) => format!(
+            "no packet sockets ({error}); jobs with {ENV_ETHERNET} use TCP here, with CAP_NET_RAW they would not"
+        ),
+    };
+    finding("Ethernet", CheckStatus::Good, found, "")
 }
 
 /// Looks for the program that starts agents on other hosts where no batch system does.
