@@ -7,6 +7,7 @@ are shown as unsteady. In the data `ranks` is the number of messages under way, 
 """
 
 import contextlib
+import dataclasses
 import re
 
 import between
@@ -16,6 +17,9 @@ from session import Session
 from stats import Samples, ratio_interval
 
 PLACES = ["tcp", "shm"]
+NETWORKS = ["tcp", "ethernet"]
+# Interface of the namespaces, as the setting names it.
+BY_ETHERNET = {"GARONNE_ETHERNET": "net0"}
 KINDS = ["pingpong", "series", "types", "stream", "beside"]
 # flows.c has communicators for series that long.
 SERIES_MAX = 64
@@ -39,6 +43,7 @@ def arguments(argv):
     parser = Parser(prog="garonne bench flows", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=3, samples=6, sample_ms=3.0, out="garonne-bench/flows")
     parser.add_argument("--over", type=some_of(PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
+    parser.add_argument("--network", choices=NETWORKS, default="tcp", help="ethernet: our ranks on two hosts by plain Ethernet too, beside TCP in the same rounds")
     parser.add_argument("--only", type=some_of(KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
     parser.add_argument("--counts", type=numbers(1, SERIES_MAX), metavar="K", help="lengths of series, by comma")
     parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="lengths of plain messages, alone and out of a window, by comma")
@@ -54,6 +59,11 @@ def plan(args):
     yield "types", [f"{what}:{pairs}:{BLOCK}" for pairs in ([1] if quick else PAIRS) for what in ("indexed", "plain")]
     yield "stream", [f"stream:{WINDOW}:{size}" for size in args.sizes or [STREAM_SIZE]]
     yield "beside", ["idle:1:8", f"beside:{BULK_FLOWS}:8"]
+
+
+def by_ethernet(peer, program):
+    """Our ranks by Ethernet frames, as one more MPI."""
+    return dataclasses.replace(peer, name="garonne-ethernet", env={**peer.env, **BY_ETHERNET}), program
 
 
 class Flows(Session):
@@ -75,6 +85,8 @@ class Flows(Session):
         programs = self.build("flows.c")
         with contextlib.ExitStack() as stack:
             two, far = between.two_hosts(self, programs, stack) if "tcp" in self.args.over else (None, [])
+            if self.args.network == "ethernet":
+                far = [*far, *(by_ethernet(peer, program) for peer, program in far if peer.name == "garonne")]
             near = programs if "shm" in self.args.over else []
             for turn in range(self.args.rounds):
                 self.say(f"round {turn + 1} of {self.args.rounds}")
@@ -104,7 +116,7 @@ def compare(rows, ours, theirs):
 
 def aims(rows, place, names):
     """What is aimed at, and how far this run is from it: (text, regime, name, interval, limit)."""
-    wanted = [("series of 16 messages of 4 B by", ("series", 16, 4), ("series", 16, 4), [name for name in names if name not in ("garonne", "floor")], 1 / 1.7 if place == "tcp" else 1)]
+    wanted = [("series of 16 messages of 4 B by", ("series", 16, 4), ("series", 16, 4), [name for name in names if name not in ("garonne", "garonne-ethernet", "floor")], 1 / 1.7 if place == "tcp" else 1)]
     wanted += [(f"indexed by plain, {pairs} pairs of", ("indexed", 0, pairs), ("plain", 0, pairs), ["garonne"], 1.1) for pairs in PAIRS]
     wanted.append(("99th percentile beside bulk traffic by idle of", ("beside", 0, BULK_FLOWS), ("idle", 0, 1), ["garonne"], 2))
     if place == "tcp":
@@ -114,6 +126,19 @@ def aims(rows, place, names):
         for other in others:
             for regime, interval in compare(rows, (*ours, "garonne"), (*theirs, other)):
                 yield {"what": f"{text} {other}", "place": place, "regime": regime, "ratio": interval, "limit": limit}
+    if place == "tcp" and "garonne-ethernet" in names:
+        yield from ethernet_aims(rows, [name for name in names if name not in ("garonne-ethernet", "floor")])
+
+
+def ethernet_aims(rows, others):
+    """What is aimed at by Ethernet, beside TCP and the peers of the same run."""
+    for text, what, limit in (
+        ("half round trip of 8 B", ("pingpong", 1, 8), 0.6),
+        ("time per message of 1 MB", ("stream", WINDOW, STREAM_SIZE), 1),
+    ):
+        for other in others:
+            for regime, interval in compare(rows, (*what, "garonne-ethernet"), (*what, other)):
+                yield {"what": f"{text} by Ethernet by that of {other} by TCP", "place": "tcp", "regime": regime, "ratio": interval, "limit": limit}
 
 
 def tables(data):
