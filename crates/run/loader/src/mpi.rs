@@ -112,7 +112,7 @@ fn has_strings_of_mpi(path: &Path) -> bool {
     let (mut names_types, mut asks_launcher, mut is_garonne) = (false, false, false);
     object_file::read_strings(path, |string| {
         names_types |= string.ends_with(TYPE_NAME);
-        asks_launcher |= RANK_VARIABLES.iter().any(|name| string == *name);
+        asks_launcher |= RANK_VARIABLES.contains(&string);
         is_garonne |= string.starts_with(b"GARONNE_");
     });
     names_types && asks_launcher && !is_garonne
