@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from ..marked_jobs import PATIENCE_S, expect
+from ..namespaces import Hosts
 from ..runner import Case, Failure, check
 
 BUILD_LIMIT_S = 900
@@ -29,6 +30,7 @@ def suite(context):
             yield Case(f"api/echo, {one} to {other}", lambda ends=ends: echo(context, *ends))
             yield Case(f"api/file transfer, {one} to {other}", lambda ends=ends: file_transfer(context, *ends))
             yield Case(f"api/key-value store, {one} to {other}", lambda ends=ends: key_value(context, *ends))
+    yield Case("api/echo and file transfer between hosts", lambda: between_hosts(context, place))
     for language in LANGUAGES:
         yield Case(f"api/a sender that is killed leaves no file, {language}", lambda at=programs[language]: killed(context, at))
         yield Case(f"api/a wrong key is told, {language}", lambda at=programs[language]: wrong_key(context, at))
@@ -104,6 +106,28 @@ def file_transfer(context, receiver, sender):
     expect(code == 0, f"the receiver ended with {code}", output)
     expect((target / "numbers").read_bytes() == content, "the file is another one", output)
     expect([file.name for file in target.iterdir()] == ["numbers"], "other files are there, too", output)
+
+
+def between_hosts(context, programs):
+    """On two hosts that share no more than a network."""
+    place = place_of(context, "hosts")
+    key, source, target = place / "key", place / "numbers", place / "received"
+    target.mkdir()
+    content = bytes(range(256)) * 10_001
+    source.write_bytes(content)
+    with Hosts(2) as hosts:
+        here, there = (["ip", "netns", "exec", name] for name in hosts.names)
+        at_host = f"garonne://{hosts.addresses[0]}:0"
+        with Server(context, [*here, programs / "echo", "serve", at_host, key], key) as at:
+            result = context.execute("api/echo between hosts", [*there, str(programs / "echo"), "call", at.uri, str(key), "from", "afar"], timeout=PATIENCE_S)
+            check(result)
+            expect("0: from\n1: afar" in result.output, "other words came back", result.output)
+            code, output = at.end()
+            expect(code == 0 and "a client has left" in output, f"the server ended with {code}", output)
+        with Server(context, [*here, programs / "file_transfer", "receive", target, at_host, key], key) as at:
+            check(context.execute("api/file between hosts", [*there, str(programs / "file_transfer"), "send", str(source), at.uri, str(key)], timeout=PATIENCE_S))
+            code, output = at.end()
+    expect(code == 0 and (target / "numbers").read_bytes() == content, "the file is another one", output)
 
 
 def key_value(context, server, client):

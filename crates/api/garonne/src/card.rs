@@ -160,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn kept_inputs_are_read_again() {
+        garonne_transport::fuzz_seeds::replay("endpoint_cards", read_anything);
+        let kept = include_bytes!("../../../../fuzz/seeds/endpoint_cards/hello");
+        assert!(Hello::decode(kept).is_some());
+        let kept = include_bytes!("../../../../fuzz/seeds/endpoint_cards/accepted");
+        assert!(matches!(Reply::decode(kept), Some(Reply::Accepted { .. })));
+    }
+
+    #[test]
     fn both_are_read_as_they_were_written() {
         assert_eq!(Hello::decode(&hello().encode()), Some(hello()));
         assert_eq!(Reply::decode(&reply().encode()), Some(reply()));

@@ -113,7 +113,7 @@ mod uri;
 
 pub use attributes::{Attributes, Delivery};
 #[cfg(fuzzing)]
-pub use card::read_anything;
+pub use card::read_anything as read_connection_messages;
 pub use endpoint::Endpoint;
 pub use event::{CloseCause, ConnectionId, Event, LentMessage};
 pub use event_endpoint::EventEndpoint;
