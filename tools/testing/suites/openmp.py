@@ -1,4 +1,5 @@
-"""OpenMP: programs of `gcc -fopenmp` with Garonne's libgomp.so.1, and GCC's own tests of libgomp from the distribution's source.
+"""OpenMP: programs of `gcc -fopenmp` with Garonne's libgomp.so.1, GCC's own tests of libgomp from the distribution's source,
+and programs of the distribution.
 
 The short form runs some of GCC's tests, the long one all. Tests that do not run say why themselves, fail with GCC's own library too, or are listed here.
 """
@@ -7,7 +8,7 @@ import os
 import re
 import shutil
 
-from .. import dejagnu
+from .. import dejagnu, openmp_programs
 from ..runner import Case, Failure, Skip, check
 
 PACKAGE, VERSION = "gcc-12-source", "12"
@@ -34,6 +35,7 @@ def suite(context):
     context.installed()
     yield Case("openmp/constructs", lambda: constructs(context))
     yield from hybrid(context)
+    yield from openmp_programs.cases(context)
     yield from gcc_tests(context)
 
 
