@@ -34,8 +34,46 @@ struct AskedBlock {
     at: u64,
     len: u32,
     missing: u64,
+    /// Time of the request, until its first frame comes or it is repeated.
+    asked_at_ns: Option<u64>,
     again_at_ns: u64,
     wait_ns: u64,
+}
+
+/// How long peers take to answer, and so how long to wait before a block is asked for again.
+#[derive(Debug)]
+struct AnswerTime {
+    smoothed_ns: u64,
+    deviation_ns: u64,
+    wait_ns: u64,
+}
+
+impl AnswerTime {
+    fn new() -> Self {
+        Self {
+            smoothed_ns: 0,
+            deviation_ns: 0,
+            wait_ns: RETRY_FIRST_NS,
+        }
+    }
+
+    /// A request that was sent once was answered after so long.
+    fn answered(&mut self, took_ns: u64) {
+        if self.smoothed_ns == 0 {
+            (self.smoothed_ns, self.deviation_ns) = (took_ns, took_ns / 2);
+        } else {
+            let off = self.smoothed_ns.abs_diff(took_ns);
+            self.deviation_ns = (3 * self.deviation_ns + off) / 4;
+            self.smoothed_ns = (7 * self.smoothed_ns + took_ns) / 8;
+        }
+        let wait_ns = self.smoothed_ns + 4 * self.deviation_ns;
+        self.wait_ns = wait_ns.clamp(RETRY_FIRST_NS, RETRY_MAX_NS);
+    }
+
+    /// A request was not answered in time: others wait longer, until one is answered.
+    fn is_late(&mut self) {
+        self.wait_ns = (self.wait_ns * 2).min(RETRY_MAX_NS);
+    }
 }
 
 /// A request to send: the peer, the number, the region, the place in it, and which frames.
@@ -52,6 +90,7 @@ pub(crate) struct BlockRequest {
 #[derive(Debug)]
 pub(crate) struct BlockReads {
     reads: VecDeque<BlockRead>,
+    answers: AnswerTime,
     next_request: u64,
     /// Bytes of one frame.
     chunk: u32,
@@ -67,6 +106,7 @@ impl BlockReads {
     pub(crate) fn new(chunk: u32) -> Self {
         Self {
             reads: VecDeque::new(),
+            answers: AnswerTime::new(),
             next_request: 1,
             chunk,
         }
@@ -103,6 +143,9 @@ impl BlockReads {
             let read = &mut self.reads[at];
             for block in &mut read.blocks {
                 if block.again_at_ns <= now_ns {
+                    if block.asked_at_ns.take().is_some() {
+                        self.answers.is_late();
+                    }
                     block.wait_ns = (block.wait_ns * 2).min(RETRY_MAX_NS);
                     block.again_at_ns = now_ns + block.wait_ns;
                     requests.push(read_request((peer, read.cookie, read.offset), block, chunk));
@@ -118,8 +161,9 @@ impl BlockReads {
                     at: read.asked,
                     len,
                     missing: frames_of(len, chunk),
-                    again_at_ns: now_ns + RETRY_FIRST_NS,
-                    wait_ns: RETRY_FIRST_NS,
+                    asked_at_ns: Some(now_ns),
+                    again_at_ns: now_ns + self.answers.wait_ns,
+                    wait_ns: self.answers.wait_ns,
                 };
                 self.next_request += 1;
                 read.asked += u64::from(len);
@@ -167,8 +211,11 @@ impl BlockReads {
             return Ok(None);
         }
         block.missing &= !(1 << index);
-        block.again_at_ns = now_ns + RETRY_FIRST_NS;
-        block.wait_ns = RETRY_FIRST_NS;
+        if let Some(asked_at_ns) = block.asked_at_ns.take() {
+            self.answers.answered(now_ns.saturating_sub(asked_at_ns));
+        }
+        block.wait_ns = self.answers.wait_ns;
+        block.again_at_ns = now_ns + block.wait_ns;
         read.local
             .unpack(read.local_offset + block.at + first, bytes);
         if block.missing == 0 {
@@ -222,5 +269,24 @@ fn read_request(
             chunk,
             missing: block.missing,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_answers_slowly_is_waited_for_and_one_that_becomes_quick_no_longer() {
+        let mut answers = AnswerTime::new();
+        answers.is_late();
+        assert_eq!(answers.wait_ns, 2 * RETRY_FIRST_NS);
+        (0..50).for_each(|_| answers.answered(5 * RETRY_FIRST_NS));
+        let around = 5 * RETRY_FIRST_NS..6 * RETRY_FIRST_NS;
+        assert!(around.contains(&answers.wait_ns), "{answers:?}");
+        (0..100).for_each(|_| answers.answered(RETRY_FIRST_NS / 100));
+        assert_eq!(answers.wait_ns, RETRY_FIRST_NS);
+        (0..20).for_each(|_| answers.is_late());
+        assert_eq!(answers.wait_ns, RETRY_MAX_NS);
     }
 }
