@@ -1,4 +1,4 @@
-"""A part whose C program prints a line a sample: rounds of all kinds, in each all MPIs in turns. Used by rma.py, spawn.py and partitioned.py."""
+"""A part whose C program prints a line a sample: rounds of all kinds, in each all MPIs in turns. Used by rma.py, files.py, spawn.py, partitioned.py and survive.py."""
 
 import re
 
@@ -19,8 +19,9 @@ def arguments(argv, name, doc, kinds, **defaults):
     return parser.parse_args(argv)
 
 
-def run(args, source, ranks, kinds, title, meanings, column="bytes"):
-    """`kinds`: numbers of each kind. The exit code of the benchmark."""
+def run(args, source, ranks, kinds, title, meanings, column="bytes", as_started=lambda peer: peer, deadly=()):
+    """`kinds`: numbers of each kind; `as_started`: a peer with the options of this part; `deadly`: kinds whose jobs are good if they print samples,
+    whatever they end with. The exit code of the benchmark."""
     bench = Session(args)
     samples, programs = Samples(), bench.build(source)
     for turn in range(args.rounds):
@@ -28,7 +29,7 @@ def run(args, source, ranks, kinds, title, meanings, column="bytes"):
         for kind in args.only:
             for number in kinds[kind]:
                 for peer, program in programs:
-                    printed = bench.run(peer, program, ranks, [*bench.sample_words(), f"{kind}:{number}"], JOB_LIMIT_S)
+                    printed = bench.run(as_started(peer), program, ranks, [*bench.sample_words(), f"{kind}:{number}"], JOB_LIMIT_S, LINE if kind in deadly else None)
                     for what, count, ns, before, after in LINE.findall(printed):
                         samples.add_any(peer.name, what, ranks, int(count), float(ns), float(before), float(after))
     data = {**report.head(bench, samples), "rows": report.sample_rows(samples)}

@@ -166,6 +166,7 @@ PARTS = [
     ("spawn", ["spawn", *TINY], kinds_of(["spawn", "connect"])),
     ("io", ["io", *TINY], kinds_of(["write", "read", "alone_write", "alone_read", "open"])),
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
+    ("survive", ["survive", *TINY], kinds_of(["agree", "notice", "shrink"])),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]
 

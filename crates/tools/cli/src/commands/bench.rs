@@ -14,7 +14,7 @@ use std::process::Command;
 pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
     /// `threads`, `threads --runtime`, `oversubscribed`, `flows`, `ways`, `binaries`,
-    /// `rma`, `io`, `spawn`, `partitioned`, `openmp`, `tasks`
+    /// `rma`, `io`, `spawn`, `partitioned`, `survive`, `openmp`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
