@@ -8,18 +8,18 @@ use garonne_job::disabled_networks;
 use garonne_job::layout::ActiveStrategy;
 use garonne_job::layout::{RankBlock, RankEndpoint, WorldShape, rank_endpoint};
 use garonne_job::relay_routes;
-use garonne_job::settings::ENV_ENCRYPT;
 use garonne_job::settings::ENV_NETWORKS;
 use garonne_job::settings::ENV_OFI;
 use garonne_job::settings::ENV_RAILS;
 use garonne_job::settings::ENV_STRATEGY;
+use garonne_job::settings::{ENV_ENCRYPT, ENV_ETHERNET};
 use garonne_links::addresses;
 use garonne_links::process_memory::memory_of;
 use garonne_shm::protocol_tuners;
 use garonne_sync::shm::Segment;
 use garonne_tcp::connection_table::{self, ConnectionEntry};
 use garonne_tcp::{MEMORY, NotUsedReason, StreamNumber};
-use garonne_transport::limits::{TCP_FRAGMENTED_MAX, TCP_MULTIPATH_MIN};
+use garonne_transport::limits::{TCP_EAGER_MAX, TCP_FRAGMENTED_MAX, TCP_MULTIPATH_MIN};
 use ipnet::IpNet;
 use serde_json::json;
 use std::net::IpAddr;
@@ -51,6 +51,8 @@ enum PathTransport {
     Memory(Option<BulkBandwidth>),
     /// Each connection with its way.
     Tcp(Vec<(ConnectionEntry, ConnectionRoute)>),
+    /// Addresses of the own interface and of the peer's.
+    Ethernet([u8; 6], [u8; 6]),
 }
 
 /// Route of a connection between two hosts.
@@ -177,6 +179,7 @@ fn gates(
     );
     let costs =
         protocol_tuners::read_shown(&table(card.protocol_tuner(), protocol_tuners::SHOWN_BYTES));
+    let interface = |node: u32| places.get(node as usize)?.ethernet;
     let of = |peer: u32| {
         let node = RankEndpoint::of(world_memory, shape, peer).node();
         let over = match node == shape.node {
@@ -197,6 +200,9 @@ fn gates(
                     })
                 },
             )),
+            false if let (Some(own), Some(other)) = (interface(shape.node), interface(node)) => {
+                PathTransport::Ethernet(own, other)
+            }
             false => {
                 let of_peer = links.iter().filter(|seen| seen.peer == peer);
                 PathTransport::Tcp(
@@ -261,7 +267,7 @@ fn idle(gates: &[PeerPath], world_memory: &Segment) -> Vec<String> {
     let links = || {
         gates.iter().flat_map(|gate| match &gate.transport {
             PathTransport::Tcp(links) => &links[..],
-            PathTransport::Memory(_) => &[],
+            PathTransport::Memory(_) | PathTransport::Ethernet(..) => &[],
         })
     };
     let is_used =
@@ -331,6 +337,11 @@ fn peer_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     told
 }
 
+/// Returns an interface's address as people write it.
+fn mac(address: &[u8; 6]) -> String {
+    address.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     match &gate.transport {
         PathTransport::Memory(fetched) => json!({
@@ -339,6 +350,9 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
                 "over": rail_of(seen), "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
             })).collect::<Vec<_>>(),
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
+        }),
+        PathTransport::Ethernet(own, other) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "Ethernet", "driver": "AF_PACKET", "from": mac(own), "to": mac(other),
         }),
         PathTransport::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(NotUsedReason::name), "encrypted": gates.encrypted,
@@ -364,7 +378,7 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
     table
         .load_preset(presets::NOTHING)
         .set_header(["peer", "node", "over", ""]);
-    let (mut far, mut strangers) = (false, 0);
+    let (mut far, mut by_ethernet, mut strangers) = (false, false, 0);
     for gate in gates {
         let (over, what) = match &gate.transport {
             PathTransport::Memory(Some(one)) => (
@@ -382,6 +396,11 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
             ),
             PathTransport::Memory(None) => {
                 ("shared memory", "no large message fetched yet".to_owned())
+            }
+            PathTransport::Ethernet(own, other) => {
+                by_ethernet = true;
+                let frames = format!("frames from {} to {}", mac(own), mac(other));
+                ("Ethernet", frames)
             }
             PathTransport::Tcp(links) => {
                 far = true;
@@ -425,6 +444,12 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
     outln!(
         "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, large data also by the fast networks that libfabric finds"
     );
+    if by_ethernet {
+        outln!(
+            "Ethernet: asked for ({ENV_ETHERNET}), by packet sockets; messages of more than {} KB are announced, and their receivers ask for blocks",
+            TCP_EAGER_MAX / 1024
+        );
+    }
     outln!("shared memory: which way long messages are fetched is measured (garonne why paces)");
     if far {
         match no_fabric {
