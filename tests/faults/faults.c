@@ -451,6 +451,89 @@ static void accumulate_holder(void)
     if (rank == 0) CHECK(*(base + 3 * PAGE / (int)sizeof(int)) == size - 1);
 }
 
+/* Epochs of active targets with the dead end with an error at those who wait for it, and with none at the living. */
+static void exposures(void)
+{
+    int *base, word = rank + 1, met = 1;
+    MPI_Win win;
+    MPI_Group world, group;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Win_allocate(4 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    memset(base, 0, 4 * sizeof(int));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) die();
+    for (int turn = 0; turn < 2; turn++) {
+        /* Rank 1 has not posted; rank 2 has and is not kept waiting. */
+        if (rank == 0) {
+            MPI_Group_incl(world, 2, (int[]){1, 2}, &group);
+            CHECK(class_of(MPI_Win_start(group, 0, win)) == MPIX_ERR_PROC_FAILED);
+            CHECK(class_of(MPI_Win_complete(win)) == MPI_ERR_RMA_SYNC);
+        } else if (rank == 2) {
+            MPI_Group_incl(world, 1, (int[]){0}, &group);
+            CHECK(MPI_Win_post(group, 0, win) == MPI_SUCCESS && MPI_Win_wait(win) == MPI_SUCCESS);
+        } else {
+            MPI_Group_incl(world, 1, (int[]){1}, &group);
+            CHECK(MPI_Win_post(group, 0, win) == MPI_SUCCESS);
+            int over = 0, code;
+            while ((code = MPI_Win_test(win, &over)) == MPI_SUCCESS) CHECK(!over);
+            CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+        }
+        MPI_Group_free(&group);
+        /* Rank 1 does not complete; rank 3 does. */
+        if (rank == 0) {
+            MPI_Group_incl(world, 2, (int[]){1, 3}, &group);
+            CHECK(MPI_Win_post(group, 0, win) == MPI_SUCCESS && class_of(MPI_Win_wait(win)) == MPIX_ERR_PROC_FAILED && base[turn] == 4);
+            MPI_Group_free(&group);
+            MPI_Group_incl(world, 1, (int[]){3}, &group);
+            CHECK(MPI_Win_post(group, 0, win) == MPI_SUCCESS && MPI_Win_wait(win) == MPI_SUCCESS && base[2 + turn] == 4);
+            MPI_Group_free(&group);
+        } else if (rank == 3) {
+            MPI_Group_incl(world, 1, (int[]){0}, &group);
+            for (int at = turn; at < 4; at += 2) {
+                CHECK(MPI_Win_start(group, 0, win) == MPI_SUCCESS && MPI_Put(&word, 1, MPI_INT, 0, at, 1, MPI_INT, win) == MPI_SUCCESS);
+                CHECK(MPI_Win_complete(win) == MPI_SUCCESS);
+            }
+            MPI_Group_free(&group);
+        }
+    }
+    MPI_Group_free(&world);
+    /* Nobody ends while others need its memory. */
+    MPIX_Comm_agree(MPI_COMM_WORLD, &met);
+}
+
+/* Accesses to the dead between hosts, of all kinds, end with an error that names them; those to the living go on. */
+static void accesses(void)
+{
+    int *base, word = 1, got = 0, other = 0, near = 0, met = 1;
+    MPI_Win win;
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &near);
+    MPI_Comm_free(&host);
+    MPI_Win_allocate(sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    *base = 0;
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) die();
+    /* Memory of one host outlives the dead. */
+    if (near < size && rank % 2 == 0) {
+        char text[MPI_MAX_ERROR_STRING];
+        int code = MPI_SUCCESS, len;
+        while (code == MPI_SUCCESS) code = MPI_Put(&word, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
+        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED && MPI_Error_string(code, text, &len) == MPI_SUCCESS && strstr(text, "rank 1") != NULL);
+        CHECK(class_of(MPI_Get(&got, 1, MPI_INT, 1, 0, 1, MPI_INT, win)) == MPIX_ERR_PROC_FAILED);
+        CHECK(class_of(MPI_Accumulate(&word, 1, MPI_INT, 1, 0, 1, MPI_INT, MPI_SUM, win)) == MPIX_ERR_PROC_FAILED);
+        CHECK(class_of(MPI_Fetch_and_op(&word, &got, MPI_INT, 1, 0, MPI_SUM, win)) == MPIX_ERR_PROC_FAILED);
+        CHECK(class_of(MPI_Compare_and_swap(&word, &other, &got, MPI_INT, 1, 0, win)) == MPIX_ERR_PROC_FAILED);
+    }
+    CHECK(MPI_Accumulate(&word, 1, MPI_INT, 3, 0, 1, MPI_INT, MPI_SUM, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_flush(3, win) == MPI_SUCCESS);
+    MPIX_Comm_agree(MPI_COMM_WORLD, &met);
+    if (rank == 3) CHECK(*base == size - 1);
+}
+
 /* Rank 1 dies before any rank of the first host is in MPI; the file of this name says that it is about to. */
 static void wait_for_early_death(const char *file)
 {
@@ -483,7 +566,7 @@ int main(int argc, char **argv)
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
                {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"partial-groups", partial_groups},
                {"partitions", partitions}, {"lock-holder", lock_holder},
-               {"accumulate-holder", accumulate_holder},
+               {"accumulate-holder", accumulate_holder}, {"exposures", exposures}, {"accesses", accesses},
                {"alone", alone}};
     if (argc > 2) wait_for_early_death(argv[2]);
     MPI_Init(&argc, &argv);

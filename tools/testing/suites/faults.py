@@ -8,7 +8,7 @@ from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
 # Scenes of tests/faults/faults.c, and how many ranks die in each.
-SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1, "accumulate-holder": 1,
+SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1, "accumulate-holder": 1, "exposures": 1, "accesses": 1,
           "groups": 1, "partial-groups": 1, "partitions": 1, "spawned": 1}
 KILLED = "was killed by SIGKILL"
 # How many ranks are killed under the stencil.
@@ -39,8 +39,6 @@ def suite(context):
         for scene, deaths in SCENES.items():
             yield case(context, f"{scene}, through {abi.library}", [*survive, converted, scene], f"{scene}: done", deaths)
     for scene, deaths in SCENES.items():
-        if scene == "accumulate-holder":
-            continue  # unsteady between hosts
         yield Case(f"faults/{scene}, on two hosts", lambda scene=scene, deaths=deaths: across(context, program, scene, deaths))
     yield Case("faults/a death before others begin, on two hosts", lambda: early_death(context, program, place / "about to die"))
     yield Case("faults/a stencil on two hosts whose ranks are killed", lambda: killed_across(context, stencil))

@@ -216,7 +216,7 @@ impl Comm {
 
     /// Returns the members that are dead now: of the own world as its agent says, of other worlds
     /// those that are not reached any more.
-    fn dead_members(&self) -> Vec<Peer> {
+    pub(crate) fn dead_members(&self) -> Vec<Peer> {
         let process = &self.0.process;
         let detector = process.config.faults.as_ref();
         let mut dead = detector.map_or_else(Vec::new, |detector| detector.dead());

@@ -142,10 +142,7 @@ impl Window {
     /// `Arg` for a counter that does not exist.
     pub fn notified(&self, counter: i32) -> Result<i64> {
         let counter = self.check_counter(counter)?;
-        if !self.0.one_host {
-            // Members on other hosts need this process to carry their requests out.
-            self.comm().process().host.progress();
-        }
+        self.serve_other_hosts();
         // Acquire: the bytes. SYNC(window-notify).
         let seen = self.own_control().notified(counter).load(Ordering::Acquire);
         Ok(seen as i64)
@@ -218,6 +215,9 @@ impl Window {
     fn accessible(&self, rank: i32) -> Result<Option<u32>> {
         let target = self.target(rank)?;
         self.check_access(rank)?;
+        if !self.0.one_host {
+            self.serve_in_turn();
+        }
         Ok(target)
     }
 

@@ -4,18 +4,19 @@
 //! targets, and one exposure epoch. Whoever opens an epoch writes counters and locks in the control
 //! blocks of others, and rings their doorbells. Nobody answers.
 
+mod active_targets;
+
 use super::Window;
 use super::open_to_all::OpenToAll;
 use super::target::MemberControl;
 use crate::coll::Barrier;
 use crate::error::{Class, Error, Result};
-use crate::group::Group;
 use garonne_engine::api::CallOrigin;
-use garonne_engine::one_sided::AtomicType;
 use garonne_sync::mutex::lock;
-use garonne_sync::window_control::{WindowControl, full_fence};
+use garonne_sync::window_control::full_fence;
 use garonne_sync::window_lock::{LockMode, WindowLock};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 /// Assertions of the calls that open and close epochs, as bits of the standard ABI.
@@ -82,8 +83,8 @@ pub(super) struct Epochs {
     locks: BTreeMap<i32, HeldLock>,
     /// `MPI_Win_lock_all`.
     all: Option<HeldLock>,
-    /// Completions that the open exposure epoch waits for.
-    exposed: Option<u32>,
+    /// Members whose completions the open exposure epoch waits for.
+    exposed: Option<Arc<[u32]>>,
     /// Completions that earlier exposure epochs waited for.
     consumed: u32,
     /// Posts of each target that earlier calls of `MPI_Win_start` used.
@@ -234,152 +235,6 @@ impl Window {
         Ok(())
     }
 
-    /// Ranks in the window of the members of a group.
-    fn ranks_of(&self, group: &Group) -> Result<Vec<u32>> {
-        let rank = |peer| {
-            self.group().rank_of(peer).ok_or_else(|| {
-                let text = format!("has no process {peer}, which is in the group");
-                self.error(Class::Group, text)
-            })
-        };
-        group.members().map(rank).collect()
-    }
-
-    /// `MPI_Win_post`.
-    ///
-    /// # Errors
-    /// `Assert`, `RmaSync`, `Group`.
-    pub fn post(&self, group: &Group, assert: Assert) -> Result<()> {
-        self.check_assert(assert, Assert::POST)?;
-        let origins = self.ranks_of(group)?;
-        {
-            let mut epochs = lock(&self.0.epochs);
-            if epochs.exposed.is_some() {
-                return Err(self.wrong_epoch("is exposed already: MPI_Win_wait has to come first"));
-            }
-            epochs.exposed = Some(origins.len() as u32);
-        }
-        let me = self.rank();
-        for origin in origins {
-            // Release: what this process stored in its memory. SYNC(window-post).
-            let post = |control: &WindowControl| {
-                control.posted(me).fetch_add(1, Ordering::Release);
-            };
-            let word = (WindowControl::posted_offset(me), AtomicType::U32);
-            self.count_up(origin, post, word)?;
-        }
-        Ok(())
-    }
-
-    /// `MPI_Win_start`.
-    ///
-    /// # Errors
-    /// `Assert`, `RmaSync`, `Group`.
-    pub fn start(&self, group: &Group, assert: Assert) -> Result<()> {
-        self.check_assert(assert, Assert::NOCHECK)?;
-        let targets = self.ranks_of(group)?;
-        let awaited: Vec<(u32, u32)> = {
-            let mut epochs = lock(&self.0.epochs);
-            if let Some(open) = epochs.open_epoch().filter(|_| {
-                epochs.all.is_some() || !epochs.locks.is_empty() || epochs.started.is_some()
-            }) {
-                let text = format!("cannot be used for MPI_Win_start: {open}");
-                return Err(self.wrong_epoch(text));
-            }
-            epochs.set_fenced(false, &self.0.open_to_all);
-            epochs.started = Some(targets.clone());
-            let used = &mut epochs.used_posts;
-            let count = |target: &u32| {
-                let posts = used.entry(*target).or_default();
-                *posts = posts.wrapping_add(1);
-                (*target, *posts)
-            };
-            targets.iter().map(count).collect()
-        };
-        let control = self.own_control();
-        for (target, posts) in awaited {
-            // Acquire: what the target stored in its memory. SYNC(window-post).
-            let has_posted = move || {
-                let seen = control.posted(target).load(Ordering::Acquire);
-                seen.wrapping_sub(posts) <= u32::MAX / 2
-            };
-            if !has_posted() {
-                self.wait(&mut || has_posted());
-            }
-        }
-        Ok(())
-    }
-
-    /// `MPI_Win_complete`.
-    ///
-    /// # Errors
-    /// `RmaSync`.
-    pub fn complete(&self) -> Result<()> {
-        let started = lock(&self.0.epochs).started.take();
-        let Some(targets) = started else {
-            let text = "has no epoch to complete: MPI_Win_start has to come first";
-            return Err(self.wrong_epoch(text));
-        };
-        for target in targets {
-            // Release: what this process wrote to the target. SYNC(window-complete).
-            let complete = |control: &WindowControl| {
-                control.completed().fetch_add(1, Ordering::Release);
-            };
-            let word = (WindowControl::completed_offset(), AtomicType::U32);
-            self.count_up(target, complete, word)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the count of completions at which the exposure epoch is over, and the epoch's own.
-    fn awaited_completions(&self) -> Result<(u32, u32)> {
-        let epochs = lock(&self.0.epochs);
-        let Some(origins) = epochs.exposed else {
-            return Err(self.wrong_epoch("is not exposed: MPI_Win_post has to come first"));
-        };
-        Ok((epochs.consumed.wrapping_add(origins), origins))
-    }
-
-    fn has_completed(&self, awaited: u32) -> bool {
-        let control = self.own_control();
-        // Acquire: what origins wrote to this process. SYNC(window-complete).
-        let seen = control.completed().load(Ordering::Acquire);
-        seen.wrapping_sub(awaited) <= u32::MAX / 2
-    }
-
-    fn end_exposure(&self, awaited: u32) {
-        let mut epochs = lock(&self.0.epochs);
-        epochs.consumed = awaited;
-        epochs.exposed = None;
-    }
-
-    /// `MPI_Win_wait`.
-    ///
-    /// # Errors
-    /// `RmaSync`.
-    pub fn wait_exposure(&self) -> Result<()> {
-        let (awaited, _) = self.awaited_completions()?;
-        if !self.has_completed(awaited) {
-            self.wait(&mut || self.has_completed(awaited));
-        }
-        self.end_exposure(awaited);
-        Ok(())
-    }
-
-    /// `MPI_Win_test`.
-    ///
-    /// # Errors
-    /// `RmaSync`.
-    pub fn test_exposure(&self) -> Result<bool> {
-        let (awaited, _) = self.awaited_completions()?;
-        let over = self.has_completed(awaited)
-            || (self.comm().process().host.progress_for_test() && self.has_completed(awaited));
-        if over {
-            self.end_exposure(awaited);
-        }
-        Ok(over)
-    }
-
     /// `MPI_Win_lock`.
     ///
     /// # Errors
@@ -469,11 +324,11 @@ impl Window {
     pub(super) fn dead_members(&self) -> Vec<u32> {
         let process = self.comm().process();
         let detector = process.config.faults.as_ref();
-        let Some(detector) = detector.filter(|_| process.survives()) else {
+        let has_deaths = detector.is_some_and(|detector| detector.has_deaths());
+        if !process.survives() || !(has_deaths || self.comm().has_other_worlds()) {
             return Vec::new();
-        };
-        let group = self.group();
-        let dead = detector.dead();
+        }
+        let (group, dead) = (self.group(), self.comm().dead_members());
         dead.iter()
             .filter_map(|peer| group.rank_of(*peer))
             .collect()
@@ -503,6 +358,7 @@ impl Window {
         if let (Some(target), Some(mode)) = (target, held) {
             self.release(target, mode)?;
         }
+        self.serve_other_hosts();
         Ok(())
     }
 
@@ -550,6 +406,7 @@ impl Window {
         if let Some(mode) = held {
             (0..self.size()).try_for_each(|target| self.release(target, mode))?;
         }
+        self.serve_other_hosts();
         Ok(())
     }
 
@@ -563,6 +420,7 @@ impl Window {
             self.check_locked(rank)?;
         }
         full_fence();
+        self.serve_other_hosts();
         Ok(())
     }
 
@@ -576,11 +434,13 @@ impl Window {
             return Err(self.wrong_epoch(text));
         }
         full_fence();
+        self.serve_other_hosts();
         Ok(())
     }
 
     /// `MPI_Win_sync`.
     pub fn sync(&self) {
         full_fence();
+        self.serve_other_hosts();
     }
 }

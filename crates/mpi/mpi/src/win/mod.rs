@@ -42,7 +42,7 @@ use garonne_sync::mutex::lock;
 use garonne_sync::shm::Segment;
 use garonne_sync::window_control::WindowControl;
 use open_to_all::OpenToAll;
-use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use target::Member;
 
@@ -102,6 +102,8 @@ struct WindowInner {
     contiguous: bool,
     /// All members are on this host.
     one_host: bool,
+    /// Accesses of a window on several hosts to members on this one.
+    near_accesses: AtomicU32,
     /// Regions of this member that members on other hosts access.
     regions: Vec<RegionKey>,
     /// Members by rank, and what this one knows of their memory.

@@ -28,6 +28,9 @@ const BATCH_BLOCKS: usize = 1024;
 /// bytes of the blocks: bytes are cheaper than accesses.
 const GAPS_READ: u64 = 8;
 
+/// Accesses to memory near this process of which one carries requests of other hosts out.
+const SERVE_EVERY: u32 = 16;
+
 /// Stripes of a target that are held, wherever the target is.
 pub(super) enum HeldStripes<'a> {
     Mapped {
@@ -96,6 +99,23 @@ fn finish(host: &dyn Messaging, started: StartOutcome) -> std::result::Result<()
 impl Window {
     fn host(&self) -> &dyn Messaging {
         &*self.comm().process().host
+    }
+
+    /// Carries out what members on other hosts have asked of this process.
+    pub(super) fn serve_other_hosts(&self) {
+        if !self.0.one_host {
+            self.host().progress();
+        }
+    }
+
+    /// Does so at some of the accesses to members near this process, which need nobody else: a
+    /// process that only makes such calls would keep members on other hosts waiting for ever.
+    #[cold]
+    pub(super) fn serve_in_turn(&self) {
+        let accesses = self.0.near_accesses.fetch_add(1, Ordering::Relaxed);
+        if accesses.is_multiple_of(SERVE_EVERY) {
+            self.serve_other_hosts();
+        }
     }
 
     #[cold]
@@ -256,9 +276,7 @@ impl Window {
             MemberControl::Mapped(control) => {
                 // A holder on another host may need this process to serve it.
                 let goes_on = |holder: u32| {
-                    if !self.0.one_host {
-                        self.host().progress();
-                    }
+                    self.serve_other_hosts();
                     !self.dead_members().contains(&holder)
                 };
                 let locked =

@@ -25,7 +25,7 @@ use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
 use garonne_sync::window_control::{LIST_KEY_WORDS, WindowControl};
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicUsize};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a page: each part of allocated memory begins on one.
@@ -472,6 +472,7 @@ fn build(
         flavor,
         contiguous: plan.contiguous,
         one_host: plan.one_host,
+        near_accesses: AtomicU32::new(0),
         regions,
         epochs: Mutex::new(Epochs::default()),
         open_to_all: OpenToAll::default(),

@@ -100,6 +100,9 @@ impl Window {
         if !self.0.open_to_all.allows_access() {
             return None;
         }
+        if !self.0.one_host {
+            self.serve_in_turn();
+        }
         let member = self.0.members.get(usize::try_from(rank).ok()?)?;
         let mem = member.near?;
         let offset = u64::try_from(disp).ok()?.checked_mul(member.disp_unit)?;
