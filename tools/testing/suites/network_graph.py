@@ -20,14 +20,12 @@ from ..runner import Case
 ETHERTYPE = 0x88CC
 # Between bridges; the other links have no limit.
 SLOW = "60mbit"
+# Rounds of a collective, and a share of bytes on a link that is once, with headers, acknowledgements and what a job needs besides.
+ROUNDS, ONCE = 20, 1.4
+# Hosts below four bridges.
+EIGHT = [[f"n{index}", f"n{index + 1}"] for index in range(0, 8, 2)]
 # How long hosts listen. A speaker repeats itself often.
 LISTEN, EVERY_S = "1s", 0.05
-TOPOLOGY = """\
-SwitchName=bridge1 Nodes={0},{1} Switches=bridge[2-4]
-SwitchName=bridge2 Nodes={2},{3}
-SwitchName=bridge3 Nodes={4},{5}
-SwitchName=bridge4 Nodes={6},{7}
-"""
 
 
 def suite(context):
@@ -38,8 +36,12 @@ def suite(context):
         yield Case(f"network-graph/{case.__name__.replace('_', ' ')}", lambda case=case: case(context))
     with Tree(1, 1):
         pass  # says once why not, if hosts cannot be made
+    program = context.work / "collective_rounds"
+    context.build_program("network-graph", "tests/hosts/collective_rounds.c", program)
     sizes = ((4, 8),) if context.soak else ((2, 4),)
     for bridges, hosts in sizes:
+        if context.soak:
+            yield Case(f"network-graph/collectives on {bridges} bridges and {hosts} hosts", lambda bridges=bridges, hosts=hosts: collectives(context, program, bridges, hosts))
         for case in (heard, measured):
             yield Case(f"network-graph/{case.__name__} on {bridges} bridges and {hosts} hosts", lambda case=case, bridges=bridges, hosts=hosts: case(context, bridges, hosts))
 
@@ -74,6 +76,15 @@ class Tree(Judged):
         super().__exit__(*details)
         for name in self.bridges:
             namespaces.ip("netns", "delete", name, may_fail=True)
+
+    def counters(self):
+        """For each slow link the bytes that went down and up so far."""
+        found = []
+        for index in range(2, len(self.bridges) + 1):
+            shown = namespaces.ip("-n", self.bridges[0], "-s", "-j", "link", "show", "dev", f"down{index}").stdout
+            counted = json.loads(shown)[0]["stats64"]
+            found += [counted["tx"]["bytes"], counted["rx"]["bytes"]]
+        return found
 
     def expected(self):
         """The bridge of each host, as lists of hosts."""
@@ -135,9 +146,12 @@ class Cache:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
 
+    def environment(self):
+        return self.context.environment({"XDG_CACHE_HOME": str(self.directory)})
+
     def run(self, *words, host=None):
         within = ["ip", "netns", "exec", host] if host else []
-        environment = self.context.environment({"XDG_CACHE_HOME": str(self.directory)})
+        environment = self.environment()
         command = [*within, self.context.prefix / "bin" / "garonne", "net", *map(str, words)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
 
@@ -201,10 +215,42 @@ def measured(context, bridges, hosts):
         expect(len(top) == bridges and all(link["mb_per_s"] < 12 for link in top), "rates of slow links", json.dumps(top))
 
 
+def topology(expected):
+    """Slurm's file of such a tree."""
+    switches = {1: f" Switches=bridge[2-{len(expected)}]"}
+    return "".join(f"SwitchName=bridge{index} Nodes={','.join(names)}{switches.get(index, '')}\n" for index, names in enumerate(expected, 1))
+
+
+def collectives(context, program, bridges, hosts):
+    """Links between bridges carry 64 KB once in each direction when the graph is known, and more when it is not."""
+    cache = Cache(context, f"collectives-{hosts}")
+    with Tree(bridges, hosts) as tree:
+
+        def crossed(kind):
+            """Bytes for each link and direction, as a share of what one crossing in each round takes."""
+            before = tree.counters()
+            command = ["ip", "netns", "exec", tree.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec", "--host", ",".join(f"{name}:1" for name in tree.names), program, kind, ROUNDS]
+            done = subprocess.run(list(map(str, command)), env=cache.environment(), capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+            expect(done.returncode == 0 and "are right" in done.stdout, f"exit code {done.returncode}", done.stdout + done.stderr)
+            return [(after - earlier) / (ROUNDS * 65536) for after, earlier in zip(tree.counters(), before)]
+
+        unknown = crossed("allreduce")
+        expect(max(unknown) > ONCE, "links carry no more without the graph", str(unknown))
+        cache.graph("--slurm", cache.write("topology.conf", topology(tree.expected())))
+        down, up = split(crossed("bcast"))
+        expect(all(0.9 < share < ONCE for share in down) and all(share < 0.5 for share in up), "bcast: what crossed each link", f"{down} {up}")
+        down, up = split(crossed("allreduce"))
+        expect(all(0.9 < share < ONCE for share in down + up), "allreduce: what crossed each link", f"{down} {up}")
+
+
+def split(shares):
+    return shares[::2], shares[1::2]
+
+
 def files_that_lie(context):
     cache = Cache(context, "lies")
     matrix = {"hosts": ["a", "b"], "latency_us": [[0, 1], [1, 0]], "mb_per_s": [[0, 1], [1, 0]]}
-    good = cache.write("good.conf", TOPOLOGY.format(*(f"n{index}" for index in range(8))))
+    good = cache.write("good.conf", topology(EIGHT))
     cases = (
         ("--slurm", "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n", "line 2: 'n1' is below 'a' in line 1 already"),
         ("--slurm", "SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "is below itself"),
@@ -229,8 +275,7 @@ def files_that_lie(context):
 
 def changes_are_told(context):
     cache = Cache(context, "changes")
-    names = [f"n{index}" for index in range(8)]
-    text = TOPOLOGY.format(*names).replace("\n", " LinkSpeed=10G\n")
+    text = topology(EIGHT).replace("\n", " LinkSpeed=10G\n")
     done = cache.run("discover", "--slurm", cache.write("before.conf", text))
     expect(done.returncode == 0 and "switch bridge1\n" in done.stdout and "since" not in done.stdout, "the first time", done.stdout + done.stderr)
     done = cache.run("discover", "--slurm", cache.write("same.conf", text))

@@ -7,9 +7,11 @@ use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_job::agreement;
 use garonne_job::layout::RankState;
+use garonne_job::switch_groups;
 use garonne_job::wait_report::PollSlot;
 use garonne_links::agent_discovery::ProgramPosition;
 use garonne_mpi::coll::SegmentAllocator;
+use garonne_mpi::coll::SwitchTree;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{self, FaultDetector, ProcessConfig, ThreadLevel};
@@ -185,6 +187,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
             // Of processes of other worlds nobody asks.
             false => u32::MAX,
         });
+        config.switches = switches_of(rank);
     }
     if let Some(client) = rank.client.clone() {
         config.faults = Some(Arc::new(AgentDetector(client.clone())));
@@ -258,6 +261,13 @@ impl FaultDetector for AgentDetector {
             number: decision.number,
         })
     }
+}
+
+/// Which hosts of the job share a switch, as the launcher says alike to all ranks.
+fn switches_of(rank: &Rank) -> Option<Arc<SwitchTree>> {
+    let hosts = rank.client.as_ref()?.world().nodes;
+    let (group_of, above) = switch_groups::from_environment(hosts)?;
+    SwitchTree::new(group_of, above).map(Arc::new)
 }
 
 /// Returns the rank's connections to other worlds; `None`: it can have none.

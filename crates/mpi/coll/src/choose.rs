@@ -121,7 +121,11 @@ impl fmt::Display for Algorithm {
 }
 
 /// The algorithm for a collective of this kind within one group.
-pub fn choose(kind: CollectiveKind, ask: ChoiceInput) -> Algorithm {
+pub fn choose(kind: CollectiveKind, mut ask: ChoiceInput) -> Algorithm {
+    // Nodes of one rank each that share switches: only these algorithms know of switches.
+    if !matches!(kind, CollectiveKind::Bcast | CollectiveKind::Allreduce) {
+        ask.spread = ask.spread.filter(|spread| spread.each != 1);
+    }
     match kind {
         CollectiveKind::Barrier if ask.spread.is_some() => Algorithm::Hierarchical,
         CollectiveKind::Internal | CollectiveKind::Barrier => Algorithm::Dissemination,

@@ -6,6 +6,7 @@
 //! one copy of the data per node, in as many rounds as the nodes need, whatever the ranks per node.
 
 mod alltoall;
+mod between_nodes;
 
 pub use alltoall::alltoall;
 
@@ -14,7 +15,7 @@ use super::algo::{
     part, reduce_scatter,
 };
 use super::blocks::{Blocks, CountArray};
-use super::in_group::{allreduce_in_group, bcast_in_group, plan_allgather, reduce_in_group};
+use super::in_group::{bcast_in_group, plan_allgather, reduce_in_group};
 use super::node_map::NodeMap;
 use super::plan::{Plan, PlanScratch};
 use super::sub_plan::SubPlan;
@@ -127,7 +128,8 @@ pub fn bcast<E: From<NoMemory>>(
     data: &Data,
 ) -> Result<(), E> {
     let (heads, me) = (NodeLeaders::with(spread, root), p.me());
-    heads.among_leaders(p, |p| bcast_in_group(p, spread.place_of(root).0, data))?;
+    let top = spread.place_of(root).0;
+    heads.among_leaders(p, |p| between_nodes::bcast(p, spread, top, data))?;
     // What a head hands on has to be there.
     if heads.is_leader() && me != root {
         p.fence()?;
@@ -190,7 +192,7 @@ pub fn allreduce<E: From<NoMemory>>(
 ) -> Result<(), E> {
     let heads = NodeLeaders::first(spread);
     if spread.size(spread.mine().0) == 1 {
-        return heads.among_leaders(p, |p| allreduce_in_group(p, r));
+        return heads.among_leaders(p, |p| between_nodes::allreduce(p, spread, r));
     }
     let to = if heads.is_leader() {
         r.output
@@ -204,7 +206,7 @@ pub fn allreduce<E: From<NoMemory>>(
         input: r.output,
         ..*r
     };
-    heads.among_leaders(p, |p| allreduce_in_group(p, &of_node))?;
+    heads.among_leaders(p, |p| between_nodes::allreduce(p, spread, &of_node))?;
     p.fence()?;
     within_node(p, spread, |p| bcast_in_group(p, FIRST, &r.whole(r.output)))
 }
@@ -230,7 +232,7 @@ pub fn allreduce_in_slices<E: From<NoMemory>>(
     };
     let rank = |node| spread.rank(node, index);
     let mut alike = across_nodes(p, node, spread.nodes(), &rank);
-    allreduce_in_group(&mut alike, &of_node)?;
+    between_nodes::allreduce(&mut alike, spread, &of_node)?;
     // The slice is complete, and in place the others' have left before they are received over.
     p.fence()?;
     within_node(p, spread, |p| allreduce::spread_slices(p, r))

@@ -28,6 +28,7 @@ pub mod node_map;
 pub mod plan;
 pub mod segment_allocator;
 mod sub_plan;
+pub mod switch_tree;
 pub mod temp_buffer;
 pub mod testing;
 pub mod typed_buffer;

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use super::switch_tree::SwitchTree;
+
 /// The node of each rank of a communicator. Nodes are numbered in the order of their first ranks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NodeMap {
@@ -16,6 +18,8 @@ pub struct NodeMap {
     /// The calling process's node, and its place among the ranks there.
     own_place: (u32, u32),
     grouping: NodeGrouping,
+    /// Which nodes share a switch, if that makes a difference.
+    switches: Option<SwitchTree>,
 }
 
 /// The properties of a node map that choices depend on.
@@ -33,6 +37,18 @@ impl NodeMap {
     /// From the node of each of so many ranks. `None` where it makes no difference: all share a
     /// node, or no two do.
     pub fn of(ranks: u32, node_of: impl Fn(u32) -> u32, me: u32) -> Option<Self> {
+        Self::with_switches(ranks, node_of, me, None)
+    }
+
+    /// A map with the switches between the nodes, as the numbers of nodes name them. There is one
+    /// also where no two ranks share a node, if nodes share switches.
+    pub fn with_switches(
+        ranks: u32,
+        node_of: impl Fn(u32) -> u32,
+        me: u32,
+        switches: Option<&SwitchTree>,
+    ) -> Option<Self> {
+        let mut nodes: Vec<u32> = Vec::new();
         let mut numbers: HashMap<u32, u32> = HashMap::new();
         let mut sizes: Vec<u32> = Vec::new();
         let (mut runs, mut last) = (true, 0);
@@ -40,12 +56,15 @@ impl NodeMap {
             let number = *numbers.entry(node_of(rank)).or_insert(sizes.len() as u32);
             if number as usize == sizes.len() {
                 sizes.push(0);
+                nodes.push(node_of(rank));
             }
             runs &= number >= last;
             last = number;
             sizes[number as usize] += 1;
         }
-        if sizes.len() < 2 || sizes.iter().all(|&size| size == 1) {
+        let switches = switches.and_then(|switches| switches.restricted(&nodes));
+        let alone = switches.is_none() && sizes.iter().all(|&size| size == 1);
+        if sizes.len() < 2 || alone {
             return None;
         }
         let mut starts = vec![0];
@@ -77,12 +96,18 @@ impl NodeMap {
             order,
             own_place: mine,
             grouping,
+            switches,
         })
     }
 
     /// The facts for a decision.
     pub fn grouping(&self) -> NodeGrouping {
         self.grouping
+    }
+
+    /// Which nodes share a switch, by the numbers of this map; `None`: it makes no difference.
+    pub fn switches(&self) -> Option<&SwitchTree> {
+        self.switches.as_ref()
     }
 
     /// Number of nodes.

@@ -20,6 +20,7 @@ use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
 use crate::p2p::bsend_buffer::BsendBuffer;
 use crate::request::Request;
 use crate::unmatched_sends;
+use garonne_coll::switch_tree::SwitchTree;
 use garonne_engine::api::{self, CallOrigin};
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_progress::messaging::Messaging;
@@ -57,6 +58,8 @@ pub struct ProcessConfig {
     pub node: Group,
     /// A number for the node of each process of the world, the same on all of them.
     pub node_of: Arc<dyn Fn(api::Peer) -> u32 + Send + Sync>,
+    /// Which of those nodes share a switch, if somebody knows: the same on all processes.
+    pub switches: Option<Arc<SwitchTree>>,
     /// Index of the program within a job of several programs (`MPI_APPNUM`).
     pub appnum: Option<i32>,
     /// Processes that the job could have (`MPI_UNIVERSE_SIZE`).
@@ -151,6 +154,7 @@ impl ProcessConfig {
             host,
             node,
             node_of: Arc::new(|_| 0),
+            switches: None,
             appnum: None,
             universe_size: None,
             processor_name: "localhost".into(),

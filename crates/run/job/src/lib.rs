@@ -48,6 +48,7 @@ pub mod registration_secret;
 pub mod relay_routes;
 pub mod settings;
 pub mod snapshot;
+pub mod switch_groups;
 pub mod wait_report;
 
 pub use error::{Error, Result};

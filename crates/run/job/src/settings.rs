@@ -189,7 +189,7 @@ pub const SETTINGS: [(&str, &str, &str); 26] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 20] = [
+pub const INTERNAL: [&str; 21] = [
     "GARONNE_AGENT",
     "GARONNE_BINDING_ORDER",
     "GARONNE_CC",
@@ -209,6 +209,7 @@ pub const INTERNAL: [&str; 20] = [
     "GARONNE_SLOTS",
     ENV_SPAWN,
     "GARONNE_STATE",
+    crate::switch_groups::ENV_SWITCHES,
     "GARONNE_THREADS_REPORT",
 ];
 

@@ -4,12 +4,15 @@
 use crate::algo::{Reduction, part};
 use crate::blocks::{Blocks, CountArray};
 use crate::hierarchical;
+use crate::in_group::{allreduce_in_group, bcast_in_group};
 use crate::node_map::NodeMap;
 use crate::plan::{GroupSide, Plan, PlanRecorder, ScheduleStep};
+use crate::switch_tree::SwitchTree;
 use crate::temp_buffer::NoMemory;
 use crate::testing::elements::*;
 use crate::typed_buffer::{ElementLayout, TypedBuffer};
 use garonne_sync::user::UserMem;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The node of each rank.
@@ -40,16 +43,100 @@ fn placed(p: &mut PlanRecorder, nodes: &[u32], rank: u32) -> Arc<NodeMap> {
     Arc::new(spread().unwrap())
 }
 
-/// Every rank plans and carries it out, under some orders of events.
+/// Every rank plans and carries it out, under some orders of events; with even seeds pairs of nodes
+/// share switches.
 fn everywhere(
     nodes: &[u32],
     seed: u64,
     plan: impl Fn(&mut PlanRecorder, &NodeMap, u32) -> Result<(), NoMemory>,
 ) {
+    let switches = seed.is_multiple_of(2).then(|| pairs(seed % 3 == 0));
     run(nodes.len() as u32, seed, |p, rank| {
-        let spread = placed(p, nodes, rank);
+        let spread = match &switches {
+            None => placed(p, nodes, rank),
+            Some(switches) => switched(p, nodes, rank, switches),
+        };
         plan(p, &spread, rank)
     });
+}
+
+/// Twelve nodes, two to a switch: a star around the first switch, or a chain.
+fn pairs(star: bool) -> SwitchTree {
+    let above = |group: u32| group.checked_sub(1).map(|last| if star { 0 } else { last });
+    SwitchTree::new(
+        (0..12).map(|node| node / 2).collect(),
+        (0..6).map(above).collect(),
+    )
+    .unwrap()
+}
+
+fn switched(p: &mut PlanRecorder, nodes: &[u32], rank: u32, switches: &SwitchTree) -> Arc<NodeMap> {
+    let node_of = |rank: u32| nodes[rank as usize];
+    let map = NodeMap::with_switches(nodes.len() as u32, node_of, rank, Some(switches));
+    let map = Arc::new(map.unwrap());
+    p.spread_over(Some(map.clone()));
+    map
+}
+
+#[test]
+fn links_between_switches_carry_data_once_in_each_direction() {
+    const NODES: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+    for (star, root) in [(true, 0), (true, 5), (false, 0), (false, 3), (true, 7)] {
+        let switches = pairs(star);
+        let want = contribution(root, 8192);
+        let data: Vec<_> = NODES
+            .map(|rank| match rank == root {
+                true => TestBuffer::of(TestElements::Dense, &want),
+                false => TestBuffer::new(TestElements::Dense, 8192),
+            })
+            .into();
+        let op = TestOp::Add(TestElements::Dense);
+        let of = |rank| TestBuffer::of(TestElements::Dense, &contribution(rank, 8192));
+        let sums: Vec<_> = NODES.map(of).into();
+        let bcast = |p: &mut PlanRecorder, rank: u32| {
+            switched(p, &NODES, rank, &switches);
+            bcast_in_group(p, root, &data[rank as usize].typed().data(0, 8192))
+        };
+        let allreduce = |p: &mut PlanRecorder, rank: u32| {
+            switched(p, &NODES, rank, &switches);
+            let mem = sums[rank as usize].mem();
+            let r = Reduction {
+                fold: &op,
+                input: mem,
+                output: mem,
+                count: 8192,
+            };
+            allreduce_in_group(p, &r)
+        };
+        for (most, plan) in [
+            (
+                1,
+                &bcast as &dyn Fn(&mut PlanRecorder, u32) -> Result<(), NoMemory>,
+            ),
+            (2, &allreduce),
+        ] {
+            let mut links: HashMap<(u32, u32), u64> = HashMap::new();
+            for rank in NODES {
+                let mut recorder = PlanRecorder::new(rank, 8, 0);
+                plan(&mut recorder, rank).unwrap();
+                for step in recorder.finish().steps {
+                    if let ScheduleStep::Send(to, data) = step
+                        && rank / 2 != to.rank / 2
+                    {
+                        *links.entry((rank / 2, to.rank / 2)).or_default() += data.len;
+                    }
+                }
+            }
+            // Each way between two neighbouring switches once: as many ways as a tree has links.
+            assert_eq!(links.len(), 3 * most, "{links:?}");
+            assert!(links.values().all(|bytes| *bytes == 8192 * 8), "{links:?}");
+            run(8, u64::from(root), |p, rank| plan(p, rank));
+        }
+        for (buffer, sum) in data.iter().zip(&sums) {
+            assert_eq!(buffer.elements(), want);
+            assert_eq!(sum.elements(), model(op, 0..8, 8192));
+        }
+    }
 }
 
 #[test]

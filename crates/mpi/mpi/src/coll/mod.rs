@@ -43,6 +43,7 @@ pub use garonne_coll::blocks::CountArray;
 pub use garonne_coll::call_tag;
 pub use garonne_coll::choose;
 pub use garonne_coll::segment_allocator::SegmentAllocator;
+pub use garonne_coll::switch_tree::SwitchTree;
 pub use neighbors::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
     Neighbors,

@@ -412,9 +412,11 @@ impl Comm {
             return None;
         }
         let of = || {
-            let (node_of, group) = (&self.0.process.config.node_of, &self.0.local);
-            let of_rank = |rank| group.peer(rank).map_or(u32::MAX, |peer| node_of(peer));
-            NodeMap::of(group.size(), of_rank, self.0.rank).map(Arc::new)
+            let (config, group) = (&self.0.process.config, &self.0.local);
+            let node_of = |peer| (config.node_of)(peer);
+            let of_rank = |rank| group.peer(rank).map_or(u32::MAX, node_of);
+            let switches = config.switches.as_deref();
+            NodeMap::with_switches(group.size(), of_rank, self.0.rank, switches).map(Arc::new)
         };
         self.0.placement.spread.get_or_init(of).as_ref()
     }

@@ -1,11 +1,11 @@
 //! Reordering of ranks for a topology: neighbours come near each other (`reorder` of
 //! `MPI_Cart_create`, `MPI_Graph_create` and the distributed graphs).
 //!
-//! Each process tells where it runs: its host, and there the package, NUMA node and last-level
-//! cache that it is bound to. Rank 0 maps the nodes of the graph to processes and tells all. This
-//! costs memory in proportion to the number of ranks while a constructor with `reorder` runs, and
-//! nothing afterwards. Where all processes are equally far from each other, or where the order of
-//! ranks is as good, ranks stay as they are.
+//! Each process tells where it runs: the switch of its host if that is known, its host, and there
+//! the package, NUMA node and last-level cache that it is bound to. Rank 0 maps the nodes of the
+//! graph to processes and tells all. This costs memory in proportion to the number of ranks while a
+//! constructor with `reorder` runs, and nothing afterwards. Where all processes are equally far
+//! from each other, or where the order of ranks is as good, ranks stay as they are.
 
 use super::{AdjacentRanks, DistGraph, Topology};
 use crate::comm::Comm;
@@ -16,17 +16,20 @@ use crate::process::HwResource;
 use garonne_engine::api::CallOrigin;
 use garonne_mapping::{SlotTree, Traffic, map};
 
-/// Cost of a byte between processes on different hosts, then in different packages, NUMA nodes and
-/// last-level caches of a host, then of one cache. Only their order and rough size matter.
-const COSTS: [u64; 5] = [64, 6, 4, 2, 1];
+/// Cost of a byte between processes below different switches, on different hosts, then in different
+/// packages, NUMA nodes and last-level caches of a host, then of one cache. Only their order and
+/// rough size matter.
+const COSTS: [u64; 6] = [256, 64, 6, 4, 2, 1];
 /// Resources of a host that a place names, by their numbers in [`COSTS`] after the host.
 const RESOURCES: [&str; 3] = ["hwloc://Package", "hwloc://NUMANode", "hwloc://L3Cache"];
 /// Bytes of an encoded place.
-const PLACE_LEN: usize = 16;
+const PLACE_LEN: usize = 20;
 
-/// Where a process runs: its host, then what it is bound to, each by the first CPU.
-/// `u32::MAX` stands for a resource of which the process may use several.
-fn place(host: u32, resources: &[HwResource]) -> [u32; 4] {
+/// Switch of a process's host, the host, then what the process is bound to, each by the first CPU.
+type Place = [u32; PLACE_LEN / 4];
+
+/// Where a process runs. `u32::MAX` stands for a resource of which the process may use several.
+fn place((switch, host): (u32, u32), resources: &[HwResource]) -> Place {
     let first = |name: &str| {
         let found = resources.iter().find(|resource| resource.name == name);
         found
@@ -34,18 +37,16 @@ fn place(host: u32, resources: &[HwResource]) -> [u32; 4] {
             .map_or(u32::MAX, |instance| instance.first)
     };
     let [package, numa, cache] = RESOURCES.map(first);
-    [host, package, numa, cache]
+    [switch, host, package, numa, cache]
 }
 
-fn decoded_places(bytes: &[u8]) -> Vec<[u32; 4]> {
+fn decoded_places(bytes: &[u8]) -> Vec<Place> {
     let place = |bytes: &[u8]| {
-        let (low, high) = (word_at(bytes, 0), word_at(bytes, 1));
-        [
-            low as u32,
-            (low >> 32) as u32,
-            high as u32,
-            (high >> 32) as u32,
-        ]
+        let mut words = bytes.chunks_exact(4);
+        [(); PLACE_LEN / 4].map(|()| {
+            let word = words.next().and_then(|word| word.try_into().ok());
+            u32::from_le_bytes(word.unwrap_or_default())
+        })
     };
     bytes.chunks_exact(PLACE_LEN).map(place).collect()
 }
@@ -73,7 +74,7 @@ pub(super) fn edges(topology: &Topology) -> Vec<(u32, u32, u64)> {
 }
 
 /// The old rank of the process for each new rank; `None`: the first `size` in their order.
-fn assignment(places: &[[u32; 4]], size: u32, edges: Vec<(u32, u32, u64)>) -> Option<Vec<u32>> {
+fn assignment(places: &[Place], size: u32, edges: Vec<(u32, u32, u64)>) -> Option<Vec<u32>> {
     let tree = SlotTree::from_paths(places, &COSTS).ok()?;
     let traffic = Traffic::new(size, edges).ok()?;
     let mapping = map(&traffic, &tree)?;
@@ -83,7 +84,7 @@ fn assignment(places: &[[u32; 4]], size: u32, edges: Vec<(u32, u32, u64)>) -> Op
 /// Rank 0 assigns processes to the nodes of a graph, all get the outcome.
 async fn assigned(
     channel: &SetupChannel,
-    places: &[[u32; 4]],
+    places: &[Place],
     (size, edges): (u32, Vec<(u32, u32, u64)>),
 ) -> Result<Option<Vec<u32>>> {
     let found = match channel.rank {
@@ -96,11 +97,10 @@ async fn assigned(
         .chunks_exact(4)
         .map(|rank| u32::from_le_bytes(rank.try_into().unwrap_or_default()))
         .collect();
-    let is_known = |rank: &u32| (*rank as usize) < places.len();
     if ranks.is_empty() {
         return Ok(None);
     }
-    if ranks.len() != size as usize || !ranks.iter().all(is_known) {
+    if ranks.len() != size as usize || !are_different(&ranks, places.len()) {
         return Err(Error::new(
             Class::Intern,
             "rank 0 sent an order of ranks that is none",
@@ -109,14 +109,20 @@ async fn assigned(
     Ok(Some(ranks))
 }
 
+/// Whether each of these ranks is one of `size`, and none is there twice.
+fn are_different(ranks: &[u32], size: usize) -> bool {
+    let mut used = vec![false; size];
+    let is_new = |rank: &u32| match used.get_mut(*rank as usize) {
+        Some(used) => !std::mem::replace(used, true),
+        None => false,
+    };
+    ranks.iter().all(is_new)
+}
+
 impl Comm {
     /// Places of all processes by rank, or `None`: a process does not want to be reordered, or all
     /// are equally far from each other. Collective, with the same result on all.
-    fn places_to_reorder(
-        &self,
-        reorder: bool,
-        origin: CallOrigin,
-    ) -> Result<Option<Vec<[u32; 4]>>> {
+    fn places_to_reorder(&self, reorder: bool, origin: CallOrigin) -> Result<Option<Vec<Place>>> {
         let channel = self.constructor_channel(origin);
         let config = &self.process().config;
         let host = self
@@ -128,7 +134,9 @@ impl Comm {
         } else {
             Vec::new()
         };
-        let own = place(host, &resources).map(u32::to_le_bytes).concat();
+        let switch = config.switches.as_ref().map_or(0, |tree| tree.group(host));
+        let own = place((switch, host), &resources);
+        let own = own.map(u32::to_le_bytes).concat();
         self.run(async move {
             if channel.min_max(reorder.into()).await?.0 == 0 {
                 return Ok(None);
@@ -258,4 +266,58 @@ fn graph_edges(graphs: &[DistGraph]) -> Vec<(u32, u32, u64)> {
         each.collect::<Vec<_>>()
     };
     graphs.iter().enumerate().flat_map(of_node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_come_below_one_switch_where_hosts_have_one_rank() {
+        // Ranks 0 and 3 are below one switch, 1 and 2 below another.
+        let places: Vec<Place> = [0, 1, 1, 0]
+            .into_iter()
+            .zip(0..)
+            .map(|(switch, host)| place((switch, host), &[]))
+            .collect();
+        let ranks = assignment(&places, 4, vec![(0, 1, 100), (2, 3, 100), (1, 2, 1)]).unwrap();
+        let switch = |node: usize| places[ranks[node] as usize][0];
+        assert_eq!((switch(0), switch(2)), (switch(1), switch(3)));
+        let bytes: Vec<u8> = places
+            .iter()
+            .flatten()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        assert_eq!(decoded_places(&bytes), places);
+    }
+
+    #[test]
+    fn an_order_that_names_a_rank_twice_is_none() {
+        assert!(are_different(&[2, 0, 1], 3) && are_different(&[2, 0], 3));
+        assert!(!are_different(&[2, 2, 1], 3) && !are_different(&[0, 3], 3));
+    }
+
+    proptest! {
+        #[test]
+        fn an_assignment_is_a_permutation_and_better_than_none(
+            places in proptest::collection::vec((0u32..3, 0u32..3, 0u32..2), 2..24),
+            edges in proptest::collection::vec((0u32..24, 0u32..24, 0u64..1000), 0..60),
+        ) {
+            let size = places.len() as u32;
+            let places: Vec<Place> = places
+                .into_iter()
+                .map(|(switch, host, package)| [switch, host, package, u32::MAX, u32::MAX])
+                .collect();
+            let edges: Vec<_> = edges.into_iter().map(|(a, b, weight)| (a % size, b % size, weight)).collect();
+            if let Some(ranks) = assignment(&places, size, edges.clone()) {
+                prop_assert!(ranks.len() == places.len() && are_different(&ranks, places.len()));
+                let tree = SlotTree::from_paths(&places, &COSTS).unwrap();
+                let traffic = Traffic::new(size, edges).unwrap();
+                let identity: Vec<u32> = (0..size).collect();
+                let cost = |slots: &[u32]| garonne_mapping::cost(&traffic, &tree, slots);
+                prop_assert!(cost(&ranks) < cost(&identity));
+            }
+        }
+    }
 }

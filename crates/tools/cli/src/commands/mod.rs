@@ -12,7 +12,7 @@ mod generate;
 pub mod job_lookup;
 mod join;
 pub mod map;
-mod net;
+pub mod net;
 mod network;
 mod omp;
 mod overlap;

@@ -23,6 +23,7 @@ pub mod options;
 mod parse;
 mod rank_file;
 mod stdin_ranks;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod timeout;
@@ -222,11 +223,14 @@ fn start(order: JobOrder) -> i32 {
     {
         return refused(1, text);
     }
+    let switches = switches::of(&job);
+    let groups = switches.as_ref().map(|switches| &switches.group_of[..]);
     if let Some(file) = &traffic
-        && let Err(text) = file.apply(&mut job)
+        && let Err(text) = file.apply(&mut job, groups)
     {
         return refused(USAGE, format!("error[{}]: {text}", codes::G0211));
     }
+    switches::give(&mut job, switches.as_ref());
     let here = binding_order::ranks(&job, 0);
     if tracing.is_wanted() && here.is_empty() {
         errln!(

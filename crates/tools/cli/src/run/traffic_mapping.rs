@@ -20,6 +20,8 @@ const HALVINGS: u32 = 10;
 /// Cost of a byte between hosts; between two halves of a host it costs as many as there are levels
 /// of halves from there down.
 const BETWEEN_HOSTS: u64 = 64;
+/// Cost of a byte between hosts that share no switch.
+const BETWEEN_SWITCHES: u64 = 256;
 
 /// A file of traffic, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,17 +44,17 @@ impl TrafficFile {
     }
 
     /// Gives the job's ranks to its hosts, each of which keeps its number of ranks, and decides
-    /// their order there.
+    /// their order there. `groups` has a number for each host, one for those that share a switch.
     ///
     /// # Errors
     /// The file is no traffic of this job: a line for the user.
-    pub fn apply(&self, job: &mut Job) -> Result<(), String> {
+    pub fn apply(&self, job: &mut Job, groups: Option<&[u32]>) -> Result<(), String> {
         let Self { shown, text } = self;
         let traffic = Traffic::parse(text, job.size())
             .map_err(|fault| format!("traffic file '{shown}': {fault}"))?;
         let host_of: Vec<u32> = (0..job.size()).map(|rank| job.nodes.of(rank)).collect();
-        let (tree, places) =
-            slot_tree(&host_of).map_err(|fault| format!("traffic file '{shown}': {fault}"))?;
+        let (tree, places) = slot_tree(&host_of, groups)
+            .map_err(|fault| format!("traffic file '{shown}': {fault}"))?;
         let Some(mapping) = map(&traffic, &tree) else {
             return Ok(());
         };
@@ -72,7 +74,10 @@ impl TrafficFile {
 
 /// The slots of a job, one for each rank that the hosts were given, and the place (host, number
 /// there) of each.
-fn slot_tree(host_of: &[u32]) -> Result<(SlotTree, Vec<(u32, u32)>), garonne_mapping::TreeError> {
+fn slot_tree(
+    host_of: &[u32],
+    groups: Option<&[u32]>,
+) -> Result<(SlotTree, Vec<(u32, u32)>), garonne_mapping::TreeError> {
     let mut taken: HashMap<u32, u32> = HashMap::new();
     let places: Vec<(u32, u32)> = host_of
         .iter()
@@ -89,11 +94,18 @@ fn slot_tree(host_of: &[u32]) -> Result<(SlotTree, Vec<(u32, u32)>), garonne_map
         .iter()
         .map(|(host, number)| {
             let halves = (0..halvings).map(|level| number >> (levels - 1 - level) & 1);
-            std::iter::once(*host).chain(halves).collect()
+            let group = groups.and_then(|groups| groups.get(*host as usize).copied());
+            [group.unwrap_or(0), *host]
+                .into_iter()
+                .chain(halves)
+                .collect()
         })
         .collect();
     let within = (1..=u64::from(halvings) + 1).rev();
-    let costs: Vec<u64> = std::iter::once(BETWEEN_HOSTS).chain(within).collect();
+    let costs: Vec<u64> = [BETWEEN_SWITCHES, BETWEEN_HOSTS]
+        .into_iter()
+        .chain(within)
+        .collect();
     Ok((SlotTree::from_paths(&paths, &costs)?, places))
 }
 
@@ -136,7 +148,7 @@ mod tests {
         }
         text += "0 1 10\n2 3 10\n";
         let mut job = job(vec![0, 0, 0, 0, 1, 1, 1, 1]);
-        file(&text).apply(&mut job).unwrap();
+        file(&text).apply(&mut job, None).unwrap();
         let host = &job.nodes.of_rank;
         for rank in 0..4 {
             assert_eq!(host[rank], host[7 - rank], "{host:?}");
@@ -156,7 +168,7 @@ mod tests {
             programs: vec![program(4)],
             ..job
         };
-        file("0 3 9\n1 2 9").apply(&mut job).unwrap();
+        file("0 3 9\n1 2 9").apply(&mut job, None).unwrap();
         let order = binding_order::ranks(&job, 0);
         assert_eq!(order[0] + order[1], 3, "{order:?}");
     }
@@ -164,9 +176,9 @@ mod tests {
     #[test]
     fn traffic_of_another_job_is_refused() {
         let mut job = job(vec![0, 1]);
-        let fault = file("0 2 9").apply(&mut job).unwrap_err();
+        let fault = file("0 2 9").apply(&mut job, None).unwrap_err();
         assert!(fault.contains("rank 2, where there are 2 ranks"), "{fault}");
-        let fault = file("0 1 nan").apply(&mut job).unwrap_err();
+        let fault = file("0 1 nan").apply(&mut job, None).unwrap_err();
         assert!(fault.starts_with("traffic file 't': line 1"), "{fault}");
     }
 }
