@@ -139,6 +139,14 @@ def binaries(data):
     yield "notes", not any("failed" in note for note in data["notes"])
 
 
+def openmp(data):
+    """Each construct with both libraries, and the solver of unequal zones."""
+    kinds = {"parallel", "for", "barrier", "single", "critical", "reduction", "task", "nested", "zones"}
+    yield "kinds", {row["what"] for row in data["rows"]} == kinds
+    yield "libraries", all(set(row["ns"]) == {"garonne", "gcc"} and min(row["ns"].values()) > 0 for row in data["rows"])
+    yield "notes", not data["notes"]
+
+
 def kinds_of(kinds):
     """A row of each kind, and no job that failed."""
 
@@ -167,6 +175,7 @@ PARTS = [
     ("io", ["io", *TINY], kinds_of(["write", "read", "alone_write", "alone_read", "open"])),
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
     ("survive", ["survive", *TINY], kinds_of(["agree", "notice", "shrink"])),
+    ("openmp", ["openmp", "--quick", "--rounds", "1", "--samples", "2", "--sample-ms", "0.1", "--libraries", "garonne,gcc"], openmp),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]
 
