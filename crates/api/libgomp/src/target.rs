@@ -97,7 +97,8 @@ pub unsafe extern "C" fn GOMP_target_ext(
         let mut copies: Vec<Box<[u8]>> = Vec::new();
         for at in 0..count {
             let kind = *kinds.add(at);
-            if kind as u8 == FIRSTPRIVATE {
+            // An optional argument that is absent has no address.
+            if kind as u8 == FIRSTPRIVATE && !(*addresses.add(at)).is_null() {
                 let alignment = 1usize << (kind >> 8).min(12);
                 let mut copy = vec![0u8; *sizes.add(at) + alignment].into_boxed_slice();
                 let offset = copy.as_ptr().align_offset(alignment).min(alignment);

@@ -43,6 +43,19 @@ pub enum ProcBind {
     Spread = 4,
 }
 
+impl ProcBind {
+    /// How a region is bound that has this clause `proc_bind`, as the compiler numbers it.
+    pub(crate) fn with_clause(self, clause: u32) -> Self {
+        match clause {
+            _ if self == Self::False => self,
+            2 => Self::Primary,
+            3 => Self::Close,
+            4 => Self::Spread,
+            _ => self,
+        }
+    }
+}
+
 /// Control variables that each task has for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Icv {

@@ -321,6 +321,9 @@ impl Thread {
         members.extend(docks.iter().take(size - 1).map(|dock| dock.parker.clone()));
         let team = Arc::new(Team::new(Some((parent.clone(), number)), members));
         let mut inner = icv;
+        let bind = icv.bind.with_clause(region.bind);
+        // Regions inside follow the clause, too, where no list says otherwise.
+        inner.bind = bind;
         let level = team.level as usize;
         if let Some(threads) = globals().threads_list.get(level) {
             inner.threads = *threads;
@@ -331,14 +334,7 @@ impl Thread {
         if let Some(request) = region.first_loop.take() {
             team.share(0, || request, |_| ());
         }
-        let places = self.bind(
-            &region,
-            &docks[..size - 1],
-            icv,
-            &parent,
-            own_place,
-            partition,
-        );
+        let places = self.bind(bind, &docks[..size - 1], &parent, own_place, partition);
         parker::add_active(size as isize - 1);
         for (at, dock) in docks.iter().take(size - 1).enumerate() {
             let place = places.get(at + 1);
@@ -366,21 +362,13 @@ impl Thread {
     /// Tells the threads of a new team where to run. Returns the places, if there are any.
     fn bind(
         &self,
-        region: &Region,
+        bind: ProcBind,
         docks: &[Arc<Dock>],
-        icv: Icv,
         parent: &Team,
         own_place: Option<usize>,
         partition: (usize, usize),
     ) -> Vec<(usize, (usize, usize))> {
         let globals = globals();
-        let bind = match region.bind {
-            _ if icv.bind == ProcBind::False => ProcBind::False,
-            2 => ProcBind::Primary,
-            3 => ProcBind::Close,
-            4 => ProcBind::Spread,
-            _ => icv.bind,
-        };
         if bind != ProcBind::False && !globals.places.is_empty() {
             let own = own_place.unwrap_or(0);
             let places = distribute(bind, own, partition, docks.len() + 1);
