@@ -93,6 +93,11 @@ typedef struct garonne_event {
 } garonne_event;
 
 int garonne_endpoint_create(garonne_endpoint **endpoint);
+/* An endpoint of the rank that this process is in a job of `garonne run`. A process joins once, and not beside MPI. */
+int garonne_endpoint_join(garonne_endpoint **endpoint);
+int garonne_rank(garonne_endpoint *endpoint, uint32_t *rank, uint32_t *size);
+/* The connection to a rank of the job, which stands at once; GARONNE_CONNECTED comes as well, at the other rank with the first message. */
+int garonne_connect_rank(garonne_endpoint *endpoint, uint32_t rank, garonne_connection *connection);
 /* Closes all connections and waits until what was sent has arrived, at most so many milliseconds. The endpoint is gone in any case; events
  * that were not taken are lost. ETIMEDOUT: something had not arrived. No other thread uses the endpoint meanwhile or afterwards. */
 int garonne_endpoint_close(garonne_endpoint *endpoint, int milliseconds);

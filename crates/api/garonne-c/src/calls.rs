@@ -118,6 +118,48 @@ unsafe extern "C" fn garonne_endpoint_create(endpoint: *mut *mut EventEndpoint) 
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn garonne_endpoint_join(endpoint: *mut *mut EventEndpoint) -> c_int {
+    number(|| {
+        // SAFETY: the header's promise.
+        unsafe { give(endpoint, std::ptr::null_mut()) }?;
+        let made = Box::new(EventEndpoint::join()?);
+        // SAFETY: the header's promise.
+        unsafe { give(endpoint, Box::into_raw(made)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn garonne_rank(
+    endpoint: *const EventEndpoint,
+    rank: *mut u32,
+    size: *mut u32,
+) -> c_int {
+    number(|| {
+        // SAFETY: the header's promise.
+        let (own, all) = unsafe { seen(endpoint) }?.rank()?;
+        // SAFETY: the header's promise.
+        unsafe {
+            give(rank, own)?;
+            give(size, all)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn garonne_connect_rank(
+    endpoint: *const EventEndpoint,
+    rank: u32,
+    connection: *mut u64,
+) -> c_int {
+    number(|| {
+        // SAFETY: the header's promise.
+        let name = unsafe { seen(endpoint) }?.connect_rank(rank)?;
+        // SAFETY: the header's promise.
+        unsafe { give(connection, name.number()) }
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn garonne_endpoint_close(
     endpoint: *mut EventEndpoint,
     milliseconds: c_int,

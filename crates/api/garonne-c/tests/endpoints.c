@@ -164,6 +164,14 @@ int main(void) {
     /* A message is kept as long as the program likes. */
     CHECK(kept->tag == 5 && kept->size == 2000 && memcmp(kept->data, bytes, 2000) == 0);
     garonne_event_release(kept);
+
+    /* Nobody launched this process: a job of one. */
+    garonne_endpoint *alone;
+    uint32_t rank = 9, size = 9;
+    CHECK(garonne_endpoint_create(&alone) == 0 && garonne_rank(alone, &rank, &size) == EINVAL && garonne_endpoint_close(alone, 0) == 0);
+    CHECK(garonne_endpoint_join(&alone) == 0 && garonne_rank(alone, &rank, &size) == 0 && rank == 0 && size == 1);
+    CHECK(garonne_connect_rank(alone, 0, &called) == EINVAL && garonne_connect_rank(alone, 1, &called) == EINVAL);
+    CHECK(garonne_endpoint_join(&ends[0]) == EINVAL && garonne_endpoint_close(alone, 1000) == 0);
     printf("all is well\n");
     return 0;
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{self, misuse};
 use crate::limits::{LEAVE_LIMIT, TAG_MAX};
+use crate::link::LinkEngine;
 use crate::pair::{Key, Pair};
 use crate::peer::{Peer, Received, Source};
 use crate::region::{Region, RegionKey};
@@ -24,6 +25,15 @@ pub(crate) const MESSAGES: ContextId = 1 << 24;
 
 /// Context in which the two of a pair greet and part.
 pub(crate) const CONTROL: ContextId = MESSAGES + 1;
+
+/// Becomes the rank that the environment names.
+pub(crate) fn enter_job() -> Result<Rank> {
+    static JOINED: AtomicBool = AtomicBool::new(false);
+    if JOINED.swap(true, Ordering::SeqCst) {
+        return Err(misuse("a process joins its job once"));
+    }
+    Rank::enter()
+}
 
 /// This process's place in a job, or at one end of a connection.
 ///
@@ -80,11 +90,7 @@ impl Endpoint {
     /// `Misuse`: this process has joined before, or its settings are wrong. `Peer`: the agent does
     /// not answer, or has another version. `Resource`, `System`: the system lacks what it needs.
     pub fn join() -> Result<Self> {
-        static JOINED: AtomicBool = AtomicBool::new(false);
-        if JOINED.swap(true, Ordering::SeqCst) {
-            return Err(misuse("a process joins its job once"));
-        }
-        Ok(Self::over(Host::Job(Box::new(Rank::enter()?))))
+        Ok(Self::over(Host::Job(Box::new(enter_job()?))))
     }
 
     /// Connects to the process that listens at `address` ([`Listener`](crate::Listener)) with the

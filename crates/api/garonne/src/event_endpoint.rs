@@ -5,6 +5,7 @@ use crate::attributes::Attributes;
 use crate::connection_setup::{Call, Port, Request};
 use crate::error::misuse;
 use crate::event::{ConnectionId, Event};
+use crate::job_peer::JobRank;
 use crate::limits::{CONNECT_DATA_MAX, CONNECT_LIMIT, SPINS};
 use crate::pair::Key;
 use crate::poll_set::PollSet;
@@ -45,6 +46,41 @@ impl EventEndpoint {
             state: Mutex::new(Switchboard::new(polled.clone())),
             polled,
         })
+    }
+
+    /// Joins the job of `garonne run` as the rank that this process is, with an endpoint that may
+    /// listen and connect, too.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::join`](crate::Endpoint::join).
+    pub fn join() -> Result<Self> {
+        let endpoint = Self::new()?;
+        let job = JobRank::enter()?;
+        endpoint.lock().join(job);
+        Ok(endpoint)
+    }
+
+    /// The rank of this process in the job that the endpoint has joined, and the number of ranks.
+    ///
+    /// # Errors
+    /// `Misuse`: the endpoint has joined no job.
+    pub fn rank(&self) -> Result<(u32, u32)> {
+        let state = self.lock();
+        let job = state.job()?;
+        Ok((job.me(), job.size()))
+    }
+
+    /// The connection to a rank of the job. It stands at once; [`Event::Connected`] comes here, and
+    /// there with the first message. Messages go through shared memory on one host. Once the
+    /// connection was closed it stays so.
+    ///
+    /// # Errors
+    /// `Misuse`: no job, no such rank, or the connection was closed.
+    pub fn connect_rank(&self, rank: u32) -> Result<ConnectionId> {
+        let mut state = self.lock();
+        let connection = state.connect_rank(rank)?;
+        state.touch();
+        Ok(connection)
     }
 
     /// Listens at `uri`, `garonne://HOST:PORT`, for processes with the same key. Port 0 lets the

@@ -98,6 +98,7 @@ mod endpoint;
 mod error;
 mod event;
 mod event_endpoint;
+mod job_peer;
 mod limits;
 mod link;
 

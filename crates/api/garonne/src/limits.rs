@@ -73,3 +73,7 @@ pub const POLLS_PER_LOOK: u32 = 16;
 /// Bytes that hold every URI that [`EventEndpoint::listen`](crate::EventEndpoint::listen) returns,
 /// with a zero at its end: the scheme, an address of IPv6 with its zone, and a port.
 pub const URI_MAX: usize = 96;
+
+/// Pause between two looks of an endpoint of a rank that waits: what comes within a host changes
+/// memory, and rings no descriptor.
+pub const JOB_LOOK: Duration = Duration::from_micros(500);

@@ -5,7 +5,7 @@ use crate::endpoint::MESSAGES;
 use crate::error::{misuse, of_engine};
 use crate::event::{CloseCause, ConnectionId, Event, LentMessage};
 use crate::limits::{CLOSE_LIMIT, RECEIVES_MAX};
-use crate::pair::{Pair, PairEnd};
+use crate::pair::PairEnd;
 use crate::remote_memory::{RegionId, RemoteMemory};
 use crate::sys::OwnedOperation;
 use garonne_engine::api::{
@@ -14,6 +14,7 @@ use garonne_engine::api::{
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_progress::messaging::Messaging;
+use garonne_tcp::SocketSet;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -48,12 +49,44 @@ pub(crate) struct EventRoom {
     pub(crate) bytes: usize,
 }
 
+/// The engine of one connection: of a pair of processes, or of a rank.
+pub(crate) trait LinkEngine: std::fmt::Debug + Send {
+    fn messaging(&self) -> &dyn Messaging;
+
+    /// The process at the other end.
+    fn other(&self) -> api::Peer;
+
+    /// Returns how the other side ended; `None`: it is there. Makes no progress.
+    fn end(&self) -> Option<PairEnd>;
+
+    /// Has the goodbye leave that [`LinkEngine::has_nothing_to_send`] sees through.
+    fn say_goodbye(&self) -> std::result::Result<(), api::Error>;
+
+    /// Returns whether all that was sent has reached the other host.
+    fn has_nothing_to_send(&self) -> bool;
+
+    /// Prepares for a sleep: what is due by then, and how long it may last.
+    fn before_sleep(&self) -> Option<Duration>;
+
+    /// The sockets on which something may arrive; `None`: there are none to sleep on.
+    fn sockets(&self) -> Option<SocketSet>;
+}
+
+/// All that a peer sends in a context.
+pub(crate) fn from_peer(context: api::ContextId, peer: api::Peer) -> Pattern {
+    Pattern {
+        context,
+        source: Some(Source { rank: peer, peer }),
+        tag: None,
+    }
+}
+
 /// One connection. Order of calls: [`Link::new`]; any number of [`Link::send`] and
 /// [`Link::advance`]; [`Link::close`]; [`Link::advance`] until it gives the end.
 #[derive(Debug)]
 pub(crate) struct Link {
     id: ConnectionId,
-    pair: Pair,
+    pair: Box<dyn LinkEngine>,
     /// Longest message that this side takes, and the other side.
     limits: (u64, u64),
     sends: VecDeque<OpenSend>,
@@ -70,7 +103,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(id: ConnectionId, pair: Pair, limits: (u64, u64)) -> Result<Self> {
+    pub(crate) fn new(
+        id: ConnectionId,
+        pair: Box<dyn LinkEngine>,
+        limits: (u64, u64),
+    ) -> Result<Self> {
         let mut link = Self {
             id,
             pair,
@@ -102,17 +139,8 @@ impl Link {
         Ok(())
     }
 
-    /// All that the peer sends in a context.
     fn pattern(&self, context: api::ContextId) -> Pattern {
-        let other = self.pair.other();
-        Pattern {
-            context,
-            source: Some(Source {
-                rank: other,
-                peer: other,
-            }),
-            tag: None,
-        }
+        from_peer(context, self.pair.other())
     }
 
     /// The connection's remote memory, with what its calls need.
@@ -136,7 +164,10 @@ impl Link {
 
     /// Returns whether it is to be looked at although no socket has anything for it.
     pub(crate) fn needs_looks(&self) -> bool {
-        self.is_behind || !self.has_nothing_open() || !matches!(self.state, LinkState::Open)
+        self.is_behind
+            || self.pair.sockets().is_none()
+            || !self.has_nothing_open()
+            || !matches!(self.state, LinkState::Open)
     }
 
     /// Returns whether dropping it may take its time: a peer may not take what is on its way.
@@ -425,6 +456,13 @@ impl Drop for Link {
         if !matches!(self.state, LinkState::Parting(_)) && self.pair.end().is_none() {
             // The transport waits a short time until it has arrived.
             let _ = self.pair.say_goodbye();
+        }
+        // The engine may outlive the connection.
+        let host = self.pair.messaging();
+        self.memory.abandon(host);
+        if let Some(request) = self.notice.as_ref().and_then(OwnedOperation::request) {
+            // A notice that has come already needs no end.
+            let _ = host.cancel(request);
         }
     }
 }

@@ -11,6 +11,7 @@
 use crate::endpoint::{CONTROL, Endpoint, Host};
 use crate::error::{misuse, of_engine};
 use crate::limits::{CONNECT_LIMIT, CONNECT_LOOK, GREETING_MAX, LEAVE_LIMIT, SPINS};
+use crate::link::LinkEngine;
 use crate::sys::OwnedOperation;
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -37,7 +38,7 @@ const SIZE: u32 = 2;
 
 const GREETING: i32 = 1;
 const WELCOME: i32 = 2;
-const GOODBYE: i32 = 3;
+pub(crate) const GOODBYE: i32 = 3;
 
 /// Name of the job in the handshake. What tells pairs apart is their key.
 const PAIR: [u8; 16] = *b"garonne's pairs\0";
@@ -210,54 +211,6 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Returns how the other side ended; `None`: it is there. Makes no progress.
-    pub(crate) fn end(&self) -> Option<PairEnd> {
-        let mut goodbye = self.goodbye();
-        let Some(operation) = goodbye.as_mut() else {
-            return Some(PairEnd::Left);
-        };
-        if !operation.is_over(&*self.host) {
-            return None;
-        }
-        match operation.wait(&*self.host, |_, _| {}) {
-            Ok(_) => {
-                *goodbye = None;
-                drop(goodbye);
-                let other = self.other();
-                self.with(|engine| {
-                    // It waits for the word that its goodbye has come.
-                    engine.transport().before_sleep();
-                    engine.transport().peer_gone(other);
-                });
-                Some(PairEnd::Left)
-            }
-            Err(error) => Some(PairEnd::Lost(error)),
-        }
-    }
-
-    /// Has the goodbye leave that [`Pair::has_nothing_to_send`] sees through.
-    pub(crate) fn say_goodbye(&self) -> std::result::Result<(), api::Error> {
-        self.say(GOODBYE, Vec::new()).map(drop)
-    }
-
-    /// Returns whether all that was sent has reached the other host.
-    pub(crate) fn has_nothing_to_send(&self) -> bool {
-        !self.host.has_work() && self.with(|engine| engine.transport().has_left())
-    }
-
-    /// Prepares for a sleep on [`Pair::sockets`]: what is due by then, and until when it may last.
-    pub(crate) fn before_sleep(&self) -> Option<Duration> {
-        self.with(|engine| {
-            engine.transport().arm();
-            engine.transport().sockets().limit_if(true)
-        })
-    }
-
-    /// The sockets on which something may arrive.
-    pub(crate) fn sockets(&self) -> SocketSet {
-        self.with(|engine| engine.transport().sockets())
-    }
-
     fn new(
         me: Peer,
         key: &Key,
@@ -309,14 +262,6 @@ impl Pair {
     /// Calls `f` on the engine.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Engine<TcpTransport>) -> T) -> T {
         self.host.inspect(f)
-    }
-
-    pub(crate) fn messaging(&self) -> &dyn Messaging {
-        &*self.host
-    }
-
-    pub(crate) fn other(&self) -> Peer {
-        LISTENING + CONNECTING - self.host.me()
     }
 
     /// Starts the receive of a control message of at most so many bytes.
@@ -430,6 +375,59 @@ impl Pair {
                 std::thread::sleep(CONNECT_LOOK);
             }
         }
+    }
+}
+
+impl LinkEngine for Pair {
+    fn messaging(&self) -> &dyn Messaging {
+        &*self.host
+    }
+
+    fn other(&self) -> Peer {
+        LISTENING + CONNECTING - self.host.me()
+    }
+
+    fn end(&self) -> Option<PairEnd> {
+        let mut goodbye = self.goodbye();
+        let Some(operation) = goodbye.as_mut() else {
+            return Some(PairEnd::Left);
+        };
+        if !operation.is_over(&*self.host) {
+            return None;
+        }
+        match operation.wait(&*self.host, |_, _| {}) {
+            Ok(_) => {
+                *goodbye = None;
+                drop(goodbye);
+                let other = self.other();
+                self.with(|engine| {
+                    // It waits for the word that its goodbye has come.
+                    engine.transport().before_sleep();
+                    engine.transport().peer_gone(other);
+                });
+                Some(PairEnd::Left)
+            }
+            Err(error) => Some(PairEnd::Lost(error)),
+        }
+    }
+
+    fn say_goodbye(&self) -> std::result::Result<(), api::Error> {
+        self.say(GOODBYE, Vec::new()).map(drop)
+    }
+
+    fn has_nothing_to_send(&self) -> bool {
+        !self.host.has_work() && self.with(|engine| engine.transport().has_left())
+    }
+
+    fn before_sleep(&self) -> Option<Duration> {
+        self.with(|engine| {
+            engine.transport().arm();
+            engine.transport().sockets().limit_if(true)
+        })
+    }
+
+    fn sockets(&self) -> Option<SocketSet> {
+        Some(self.with(|engine| engine.transport().sockets()))
     }
 }
 

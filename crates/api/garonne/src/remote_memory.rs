@@ -76,7 +76,7 @@ struct ExposedRegion {
     region: RegionId,
     key: one_sided::RegionKey,
     /// Mapped for as long as the engine may touch it.
-    _memory: Segment,
+    memory: Segment,
     /// Under way since the region was withdrawn.
     closing: Option<OwnedOperation>,
 }
@@ -112,7 +112,7 @@ impl RemoteMemory {
         self.exposed.push(ExposedRegion {
             region,
             key,
-            _memory: memory.clone(),
+            memory: memory.clone(),
             closing: None,
         });
         Ok(RegionKey(key))
@@ -284,6 +284,22 @@ impl RemoteMemory {
                 bytes: Vec::new(),
                 result: Ok(()),
             });
+        }
+    }
+
+    /// The connection is dropped, and its engine may go on: closes all regions to the peer. Memory
+    /// that is still being accessed stays mapped for ever.
+    pub(crate) fn abandon(&mut self, host: &dyn Messaging) {
+        for mut one in self.exposed.drain(..) {
+            let closing = one.closing.take();
+            let closing = closing.or_else(|| {
+                let deregister = |_: Data| host.deregister_region(&one.key);
+                OwnedOperation::start(Vec::new(), deregister).ok()
+            });
+            let is_over = closing.is_some_and(|mut closing| closing.is_over(host));
+            if !is_over {
+                std::mem::forget(one.memory);
+            }
         }
     }
 

@@ -5,11 +5,12 @@ use crate::attributes::Attributes;
 use crate::connection_setup::{Accepting, Call, Port, Rejecting, Request, SetupOutcome};
 use crate::error::misuse;
 use crate::event::{ConnectionId, Event};
+use crate::job_peer::JobRank;
 use crate::limits::{
-    AGREE_LOOK, EVENTS_MAX, HELD_MAX, POLLED_ALL_MAX, POLLS_PER_LOOK, REQUESTS_MAX,
+    AGREE_LOOK, EVENTS_MAX, HELD_MAX, JOB_LOOK, MESSAGE_MAX, POLLED_ALL_MAX, POLLS_PER_LOOK,
+    REQUESTS_MAX,
 };
-use crate::link::{EventRoom, Link};
-use crate::pair::Pair;
+use crate::link::{EventRoom, Link, LinkEngine};
 use crate::poll_set::{PollSet, SETUPS};
 use crate::remote_memory::RegionId;
 use garonne_job::codes;
@@ -41,6 +42,8 @@ pub(crate) struct Switchboard {
     /// Connections that are over, of which the program does not know it yet.
     ended: BTreeSet<ConnectionId>,
     regions: BTreeMap<RegionId, Segment>,
+    /// The job that the endpoint has joined. Left after the connections have ended.
+    job: Option<JobRank>,
     events: VecDeque<Event>,
     /// Bytes of messages in `events`.
     held: usize,
@@ -62,6 +65,7 @@ impl Switchboard {
             links: BTreeMap::new(),
             ended: BTreeSet::new(),
             regions: BTreeMap::new(),
+            job: None,
             events: VecDeque::new(),
             held: 0,
             steps: 0,
@@ -127,6 +131,41 @@ impl Switchboard {
         self.ended.contains(&name)
     }
 
+    pub(crate) fn join(&mut self, job: JobRank) {
+        self.job = Some(job);
+    }
+
+    /// The job that the endpoint has joined.
+    pub(crate) fn job(&self) -> Result<&JobRank> {
+        let job = self.job.as_ref();
+        job.ok_or_else(|| misuse("the endpoint has joined no job (EventEndpoint::join)"))
+    }
+
+    /// The connection to a rank, which stands at once.
+    pub(crate) fn connect_rank(&mut self, rank: u32) -> Result<ConnectionId> {
+        if let Some(known) = self.job()?.known(rank) {
+            return Ok(known);
+        }
+        let name = self.name();
+        let Some(job) = &mut self.job else {
+            return Err(misuse("the endpoint has joined no job"));
+        };
+        let engine = Box::new(job.engine_to(rank, name)?);
+        let limits = (MESSAGE_MAX, MESSAGE_MAX);
+        match self.add_link(name, engine, limits, Vec::new()) {
+            Some(error) => Err(error),
+            None => Ok(name),
+        }
+    }
+
+    /// Takes in a rank that speaks for the first time.
+    fn look_at_job(&mut self) {
+        if let Some(peer) = self.job.as_mut().and_then(JobRank::new_speaker) {
+            // One that cannot be connected with is asked for again by the next look.
+            let _ = self.connect_rank(peer);
+        }
+    }
+
     pub(crate) fn add_region(&mut self, memory: Segment) -> RegionId {
         let name = RegionId(self.name().0);
         self.regions.insert(name, memory);
@@ -177,6 +216,7 @@ impl Switchboard {
     /// Makes progress on everything that may have something.
     pub(crate) fn step(&mut self) {
         self.steps = self.steps.wrapping_add(1);
+        self.look_at_job();
         let few = self.links.len() <= POLLED_ALL_MAX;
         if few && !self.steps.is_multiple_of(POLLS_PER_LOOK) && self.has_only_links() {
             self.advance_all();
@@ -237,6 +277,9 @@ impl Switchboard {
                 // dropped here.
                 let _ = std::thread::Builder::new().spawn(move || drop(link));
             }
+            if let Some(job) = &mut self.job {
+                job.ended(name);
+            }
             self.ended.insert(name);
         }
     }
@@ -285,7 +328,7 @@ impl Switchboard {
                 SetupOutcome::Waits => continue,
                 SetupOutcome::Failed(error) => Some(error),
                 SetupOutcome::Agreed(pair, peer_max, data) => {
-                    self.add_link(name, *pair, (attributes.message_max, peer_max), data)
+                    self.add_link(name, pair, (attributes.message_max, peer_max), data)
                 }
             };
             if let Some(error) = failed {
@@ -301,14 +344,16 @@ impl Switchboard {
     fn add_link(
         &mut self,
         name: ConnectionId,
-        pair: Pair,
+        engine: Box<dyn LinkEngine>,
         limits: (u64, u64),
         data: Vec<u8>,
     ) -> Option<Error> {
-        if let Err(error) = self.polled.add(pair.sockets().epoll().as_fd(), name.0) {
+        if let Some(sockets) = engine.sockets()
+            && let Err(error) = self.polled.add(sockets.epoll().as_fd(), name.0)
+        {
             return Some(Error::system(codes::G0304, "a new connection", error));
         }
-        match Link::new(name, pair, limits) {
+        match Link::new(name, engine, limits) {
             Ok(link) => self.links.insert(name, link),
             Err(error) => return Some(error),
         };
@@ -323,7 +368,8 @@ impl Switchboard {
     pub(crate) fn before_sleep(&mut self) -> Option<Duration> {
         let links = self.links.values().filter_map(Link::limit).min();
         let pending = (!self.has_only_links()).then_some(AGREE_LOOK);
-        links.into_iter().chain(pending).min()
+        let job = self.job.is_some().then_some(JOB_LOOK);
+        links.into_iter().chain(pending).chain(job).min()
     }
 
     /// From now on the program may poll the descriptor.
