@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-c -p garonne-libgomp -p garonne-pthread
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-c -p garonne-libgomp -p garonne-pthread -p garonne-rank-threads
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -43,6 +43,8 @@ install_into() {
     # Apart, and loaded by garonne threads run alone.
     crates/api/pthread/link.sh "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
     place crates/api/pthread/gdb.py "$prefix/share/garonne/threads_gdb.py" 644
+    # Started by garonne run --ranks-per-process alone.
+    crates/run/rank-threads/link.sh "$built/libgaronne_rank_threads.a" "$prefix/lib/threads/garonne-rank-threads.new" && mv -f "$prefix/lib/threads/garonne-rank-threads.new" "$prefix/lib/threads/garonne-rank-threads"
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done

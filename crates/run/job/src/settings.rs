@@ -41,6 +41,12 @@ pub const ENV_BUBBLES: &str = "GARONNE_BUBBLES";
 /// Names the file for what a bubble scheduler decides.
 pub const ENV_BUBBLES_TRACE: &str = "GARONNE_BUBBLES_TRACE";
 
+/// How many ranks a process carries, each as a thread; 0: all of a host.
+pub const ENV_RANKS_PER_PROCESS: &str = "GARONNE_RANKS_PER_PROCESS";
+
+/// Names the file of a program that runs as one of several ranks of a process.
+pub const ENV_RANK_PROGRAM: &str = "GARONNE_RANK_PROGRAM";
+
 /// Names the file. The key itself is never in the environment.
 pub const ENV_KEY: &str = "GARONNE_KEY_FILE";
 
@@ -109,6 +115,11 @@ pub const SETTINGS: [(&str, &str, &str); 26] = [
         ENV_JOIN_KEY,
         "none",
         "file with the key by which this host joins a job (garonne join)",
+    ),
+    (
+        ENV_RANKS_PER_PROCESS,
+        "1",
+        "how many ranks a process carries, each as a thread with its own copy of the program; 0: all of a host; also --ranks-per-process",
     ),
     (
         ENV_LAUNCHER,
@@ -189,9 +200,11 @@ pub const SETTINGS: [(&str, &str, &str); 26] = [
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and
 /// the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 21] = [
+pub const INTERNAL: [&str; 23] = [
     "GARONNE_AGENT",
     "GARONNE_BINDING_ORDER",
+    ENV_RANK_PROGRAM,
+    "GARONNE_RANK_THREADS",
     "GARONNE_CC",
     "GARONNE_COMPLETE",
     "GARONNE_CXX",

@@ -69,9 +69,15 @@ impl Admission {
     }
 
     /// Opens a descriptor that tells of the end of a process. Without room for it, or from another
-    /// PID namespace, there is none, and the end of its socket tells.
+    /// PID namespace, there is none, and the end of its socket tells. So it does of a rank that
+    /// shares its process with others, which may end before them.
     pub fn open_pidfd(&self, pid: i32) -> Option<OwnedFd> {
-        let pid = Pid::from_raw(pid).filter(|_| self.room_for_pidfds)?;
+        let is_shared = || {
+            let file = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            file.file_name()
+                .is_some_and(|name| name == rank_start::RANK_THREADS)
+        };
+        let pid = Pid::from_raw(pid).filter(|_| self.room_for_pidfds && !is_shared())?;
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
     }
 }

@@ -21,10 +21,13 @@ use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, Program, StderrMode};
 use garonne_job::limits;
 use garonne_job::registration_secret::RegistrationSecret;
-use garonne_job::settings::{ENV_PARENT, ENV_SPAWN};
+use garonne_job::settings::{ENV_PARENT, ENV_RANK_PROGRAM, ENV_RANKS_PER_PROCESS, ENV_SPAWN};
 use garonne_links::agent_discovery::{self, JobEnvironment, ProgramPosition};
 use garonne_links::process_tree;
 use garonne_links::sys;
+
+/// Name of the command that runs several ranks in a process.
+pub(super) const RANK_THREADS: &str = "garonne-rank-threads";
 
 /// Arguments and environment that the starts of all ranks have in common.
 pub(super) struct RankStarter<'a> {
@@ -176,6 +179,10 @@ impl<'a> RankStarter<'a> {
             may_be_alone: self.job.size() < 2 || allows_worlds_of_one(&env),
         };
         let libraries = self.libraries.choose(&started, &mut env)?;
+        let (path, kind) = match shared_process(&file, &mut env)? {
+            Some(command) => (command, executable::FileKind::Program),
+            None => (path, kind),
+        };
         Ok(PreparedProgram {
             path: c_string(path.as_os_str())?,
             argv,
@@ -400,6 +407,37 @@ impl PreparedProgram {
             matches!(BulkTransports::parse(said), Ok(BulkTransports::Both))
         })
     }
+}
+
+/// Returns the command that is started in place of `program`, if a process carries several ranks,
+/// and tells it the program.
+///
+/// # Errors
+/// The command is not installed, or the setting is no number.
+fn shared_process(program: &Path, env: &mut Vec<(OsString, OsString)>) -> Result<Option<PathBuf>> {
+    env.retain(|(name, _)| name != ENV_RANK_PROGRAM);
+    let wish = env.iter().find(|(name, _)| name == ENV_RANKS_PER_PROCESS);
+    let Some(wish) = wish.map(|(_, wish)| wish.to_string_lossy().into_owned()) else {
+        return Ok(None);
+    };
+    match wish.parse::<u32>() {
+        Ok(1) => return Ok(None),
+        Ok(_) => {}
+        Err(_) => {
+            let text = format!("{ENV_RANKS_PER_PROCESS} is {wish:?}; say a number of ranks, or 0");
+            return Err(Error::misuse(codes::G0211, text));
+        }
+    }
+    let prefix = std::env::current_exe().ok();
+    let prefix = prefix.as_deref().and_then(|exe| exe.parent()?.parent());
+    let command = prefix.map(|prefix| prefix.join("lib/threads").join(RANK_THREADS));
+    let command = command.filter(|command| command.exists()).ok_or_else(|| {
+        let text = "lib/threads/garonne-rank-threads, which runs several ranks in a process, is not installed beside this command";
+        Error::misuse(codes::G0210, text)
+    })?;
+    let program = std::path::absolute(program).unwrap_or_else(|_| program.to_owned());
+    env.push((ENV_RANK_PROGRAM.into(), program.into()));
+    Ok(Some(command))
 }
 
 fn allows_worlds_of_one(env: &[(OsString, OsString)]) -> bool {

@@ -88,6 +88,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         "cores that each rank has for itself and its helper (default: 1)",
     ),
     entry(
+        &["ranks-per-process"],
+        OptionAction::RanksPerProcess,
+        "N",
+        "run N ranks in each process, as threads with own copies of the program's variables; 0: all ranks of a host (default: 1)",
+    ),
+    entry(
         &["timeout"],
         OptionAction::Timeout,
         "SECONDS",

@@ -44,6 +44,7 @@ pub enum OptionAction {
     Timeout,
     /// Seconds between asking ranks to end and ending them.
     KillAfter,
+    RanksPerProcess,
     /// The job goes on when ranks die.
     Survive,
     /// Open MPI's spelling of it: `ulfm`, or `none`.

@@ -1,7 +1,7 @@
 //! From the words of the command line to a job. Pure: everything it needs of the system is passed
 //! in.
 
-use garonne_job::settings::{ENV_KILL_AFTER, ENV_LAUNCHER, ENV_SURVIVE};
+use garonne_job::settings::{ENV_KILL_AFTER, ENV_LAUNCHER, ENV_RANKS_PER_PROCESS, ENV_SURVIVE};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -523,6 +523,11 @@ impl CommandLineParser<'_> {
                 self.env.push((record::ENV_RECORD.into(), Some(value)));
             }
             OptionAction::TransportModule => self.transport_module(&value).map_err(bad)?,
+            OptionAction::RanksPerProcess => {
+                text.parse::<u32>()
+                    .map_err(|_| bad("a number of ranks, or 0"))?;
+                self.env.push((ENV_RANKS_PER_PROCESS.into(), Some(value)));
+            }
             OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
