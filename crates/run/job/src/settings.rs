@@ -60,7 +60,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 26] = [
+pub const SETTINGS: [(&str, &str, &str); 27] = [
     (
         ENV_ABI,
         "auto",
