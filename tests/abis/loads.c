@@ -1,10 +1,12 @@
 /* Loads libraries that were built for different ABIs of MPI, each with names of its own, and lets them work in one world. Arguments: the
- * libraries; then two of their numbers, if the second is to get a communicator of the first: `world`, or one `made`. It runs on 2 ranks.
+ * libraries; then two of their numbers, if the second is to get a communicator of the first, `world` or one `made`, or a file that it has
+ * `opened`. It runs on 2 ranks.
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST = 3 };
 
@@ -34,7 +36,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < MOST; i++) {
         libraries[i] = argc > MOST ? dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL) : NULL;
         if (!libraries[i]) {
-            fprintf(stderr, "%s\n", argc > MOST ? dlerror() : "usage: loads LIBRARY LIBRARY LIBRARY [FROM TO world|made]");
+            fprintf(stderr, "%s\n", argc > MOST ? dlerror() : "usage: loads LIBRARY LIBRARY LIBRARY [FROM TO world|made|opened]");
             return 2;
         }
     }
@@ -42,7 +44,8 @@ int main(int argc, char **argv)
     int rank = CALL(0, int, rank_of, (void))();
     if (argc == MOST + 4) {
         intptr_t handle = ((intptr_t(*)(void))function(atoi(argv[MOST + 1]), argv[MOST + 3]))();
-        CHECK(CALL(atoi(argv[MOST + 2]), int, meet_on, (intptr_t))(handle) != 0);
+        const char *taker = strcmp(argv[MOST + 3], "opened") ? "meet_on" : "sync_on";
+        CHECK(((int (*)(intptr_t))function(atoi(argv[MOST + 2]), taker))(handle) != 0);
         return 0;
     }
     for (int i = 0; i < MOST; i++) {

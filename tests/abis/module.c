@@ -2,6 +2,8 @@
 #include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 int begin(void)
 {
@@ -54,6 +56,27 @@ intptr_t made(void)
     MPI_Comm comm = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     return (intptr_t)comm;
+}
+
+/* A file that is opened now, and has no name any more. */
+intptr_t opened(void)
+{
+    char path[] = "/tmp/garonne-crossed-XXXXXX";
+    MPI_File file = MPI_FILE_NULL;
+    int made = mkstemp(path);
+    if (made < 0)
+        return 0;
+    close(made);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    unlink(path);
+    return (intptr_t)file;
+}
+
+/* Uses a handle of a file that another library may have given. */
+int sync_on(intptr_t handle)
+{
+    MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_ARE_FATAL);
+    return MPI_File_sync((MPI_File)handle);
 }
 
 /* Uses a handle that another library may have given. */

@@ -3,11 +3,12 @@ are addresses of objects that the loader copies into programs."""
 
 import itertools
 import re
+import shutil
 import subprocess
 
 from .. import family_headers
 from ..abi_programs import Abi
-from ..runner import Case, Failure, check
+from ..runner import Case, Failure, Skip, check
 from .c import LIMIT_S
 
 # The header of this Open MPI says the same as the tables.
@@ -52,10 +53,11 @@ def suite(context):
     words = several_libraries(context, place)
     yield Case("openmpi-abi/libraries of three ABIs in one process share its world", lambda: several(context, words))
     for giver, taker in itertools.permutations(SEVERAL, 2):
-        for kind in ("world", "made"):
+        for kind in ("world", "made", "opened"):
             name = f"openmpi-abi/handle of {giver} given to {taker}: {kind}"
             yield Case(name, lambda giver=giver, taker=taker, kind=kind: crossed(context, words, giver, taker, kind))
     yield Case("openmpi-abi/header of another ABI", lambda: headers(context, place))
+    yield Case("openmpi-abi/header of another ABI for Fortran", lambda: fortran_header(context, place))
     yield from started_by_scripts(context, abi, place)
     library = shared_library(context, abi, place)
     for kind in KINDS:
@@ -132,9 +134,12 @@ def crossed(context, libraries, giver, taker, kind):
     order = list(SEVERAL)
     words = context.launcher(2) + [*libraries, str(order.index(giver)), str(order.index(taker)), kind]
     result = context.execute(f"openmpi-abi {giver} {taker} {kind}", words, timeout=60, env=context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib/foreign")}))
-    is_seen = (giver, taker) != ("openmpi", "mpich") and (giver, kind) != ("standard", "made")
+    call = "MPI_File_sync" if kind == "opened" else "MPI_Barrier"
+    is_half = (giver, taker) == ("openmpi", "mpich") and kind != "opened"
+    is_any_number = giver == "standard" and kind != "world"
+    is_seen = not is_half and not is_any_number
     said = OF[giver] if is_seen else "this process has libmpi.so.12 and libmpi.so.40, whose handles differ"
-    if result.code == 0 or said not in result.output or "MPI_Barrier" not in result.output:
+    if result.code == 0 or said not in result.output or call not in result.output:
         raise Failure(f"exit code {result.code}, and the error does not say '{said}' (log: {result.log})")
 
 
@@ -159,6 +164,18 @@ def headers(context, place):
         result = context.execute(f"openmpi-abi {name} header {other}", [*context.launcher(1), program], timeout=60, env=env)
         if result.code == 0 or OF[name] not in result.output or "MPI_Barrier" not in result.output:
             raise Failure(f"the error does not say '{OF[name]}' (log: {result.log})")
+
+
+def fortran_header(context, place):
+    """Open MPI's mpif.h numbers its communicators from 0, which is nothing in the standard ABI."""
+    if not shutil.which("gfortran"):
+        raise Skip("gfortran is not installed")
+    source, program = place / "numbered.f", place / "numbered"
+    source.write_text("      program numbered\n      integer error\n      call MPI_INIT(error)\n      call MPI_BARRIER(0, error)\n      end\n")
+    check(context.execute("openmpi-abi build numbered", [context.prefix / "bin/mpifort", source, "-o", program], timeout=60))
+    result = context.execute("openmpi-abi numbered", [*context.launcher(1), program], timeout=60)
+    if result.code == 0 or "Open MPI's mpif.h" not in result.output or "MPI_Barrier" not in result.output:
+        raise Failure(f"the error has no word on Open MPI's header (log: {result.log})")
 
 
 def own_header(context, abi):

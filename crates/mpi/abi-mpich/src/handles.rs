@@ -7,7 +7,10 @@ use crate::wrappers::{
 };
 use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
 use garonne_bodies::abi::fast::{CommKey, FastAbi, PlainType, int_key};
-use garonne_bodies::abi::{Abi, HandleCell, HandleKind, MPICH_THROWS, UNKNOWN_INT_HANDLE};
+use garonne_bodies::abi::{
+    Abi, FILE_MARK, HandleCell, HandleKind, MPICH_THROWS, UNKNOWN_INT_HANDLE,
+    UNKNOWN_POINTER_HANDLE,
+};
 use std::ffi::c_int;
 
 /// Error classes and codes of this ABI.
@@ -28,7 +31,7 @@ fn is_throwing(kind: HandleKind, handle: u32) -> bool {
 
 /// The ABI of the MPICH family, whose handles are `int`. Any handle that is not predefined is the
 /// word of the standard ABI with the highest bit set. A handle of a file is a pointer: the word
-/// itself, or null.
+/// with [`FILE_MARK`], or null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mpich;
 
@@ -64,12 +67,19 @@ impl HandleConversion<c_int> for Mpich {
 impl HandleConversion<usize> for Mpich {
     fn to_native(kind: HandleKind, handle: usize) -> usize {
         let null = u32::try_from(handle).ok();
-        null.and_then(|null| predefined_to_native(kind, null))
-            .unwrap_or(handle)
+        match null.and_then(|null| predefined_to_native(kind, null)) {
+            Some(word) => word,
+            None if handle & FILE_MARK != 0 => handle & !FILE_MARK,
+            None => UNKNOWN_POINTER_HANDLE | handle,
+        }
     }
 
     fn from_native(kind: HandleKind, word: usize) -> usize {
-        predefined_from_native(kind, word).map_or(word, |handle| handle as usize)
+        match predefined_from_native(kind, word) {
+            Some(handle) => handle as usize,
+            None if word & UNKNOWN_POINTER_HANDLE != 0 => word & !UNKNOWN_POINTER_HANDLE,
+            None => word | FILE_MARK,
+        }
     }
 }
 
@@ -270,7 +280,11 @@ mod tests {
         let back = <File as HandleConversion<usize>>::from_native(HandleKind::File, null);
         assert_eq!(back, 0);
         let word = <File as HandleConversion<usize>>::from_native(HandleKind::File, 5000);
-        assert_eq!(word, 5000);
+        assert_eq!(word, FILE_MARK | 5000);
+        let to_native = <File as HandleConversion<usize>>::to_native;
+        assert_eq!(to_native(HandleKind::File, word), 5000);
+        let of_another = to_native(HandleKind::File, 5000);
+        assert_eq!(of_another, UNKNOWN_POINTER_HANDLE | 5000);
     }
 
     type Conversion = fn(c_int) -> c_int;

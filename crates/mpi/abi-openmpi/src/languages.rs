@@ -48,8 +48,6 @@ const CXX: c_int = 1;
 /// Word of an error handler's object where the C++ library stores the function that calls the
 /// program's.
 const CALLER: usize = 0x78 / size_of::<usize>();
-/// `MPI_ERR_UNSUPPORTED_OPERATION` of the standard ABI.
-const MPI_ERR_UNSUPPORTED_OPERATION: c_int = 55;
 /// `MPI_ERR_ARG` of the standard ABI.
 const MPI_ERR_ARG: c_int = 13;
 /// `MPI_COMM_WORLD` of the standard ABI.
@@ -159,10 +157,4 @@ pub extern "C-unwind" fn wrap_ompi_errhandler_invoke(
     let native = crate::wrappers::native_error(code);
     garonne_bodies::wrappers::wrap_MPI_Comm_call_errhandler(WORLD, native, site);
     code
-}
-
-/// Refuses: the C++ library's own objects, for data representations of files, are not there.
-pub extern "C-unwind" fn wrap_opal_class_initialize(_class: usize, site: CallSite) {
-    let code = MPI_ERR_UNSUPPORTED_OPERATION;
-    garonne_bodies::wrappers::wrap_MPI_Comm_call_errhandler(WORLD, code, site);
 }

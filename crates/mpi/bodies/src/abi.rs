@@ -42,6 +42,9 @@ pub const UNKNOWN_INT_HANDLE: usize = 1 << 32;
 /// names nothing; the other bits are the pointer.
 pub const UNKNOWN_POINTER_HANDLE: usize = 1 << 62;
 
+/// Bit in handles of files of MPICH's ABI, which are pointers: so nobody takes them for another's.
+pub const FILE_MARK: usize = 1 << 61;
+
 /// Word of `MPI::ERRORS_THROW_EXCEPTIONS` in MPICH's ABI, whose C++ library throws by itself.
 pub const MPICH_THROWS: usize = UNKNOWN_POINTER_HANDLE | 1 << 61 | 0x100;
 

@@ -198,7 +198,10 @@ const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 
 /// Returns the message for a function that is not implemented.
 fn unimplemented_text(call: CallId) -> String {
-    if call.name().starts_with("ompi_info_") {
+    if ["ompi_info_", "opal_"]
+        .iter()
+        .any(|start| call.name().starts_with(start))
+    {
         return format!(
             "{} is a part of Open MPI, whose tools run outside of `garonne run`, or with `--abi off`",
             call.name()

@@ -3,7 +3,7 @@
 //! A process may contain code for several ABIs, whose handles do not cross. Such a handle names no
 //! object; this module says whose it is, as far as that can be seen.
 
-use crate::abi::{OtherAbi, UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
+use crate::abi::{FILE_MARK, OtherAbi, UNKNOWN_INT_HANDLE, UNKNOWN_POINTER_HANDLE};
 use crate::handle::FIRST_DYNAMIC;
 use std::ffi::{CStr, c_void};
 
@@ -17,7 +17,7 @@ pub(crate) fn as_passed(word: usize) -> usize {
         // A negative `int` that became a pointer.
         // Wrappers of Open MPI's ABI drop the highest bit.
         _ if word << 1 >> 32 == NEGATIVE_INT => word as u32 as usize,
-        _ if word >> 62 == 1 => word & !UNKNOWN_POINTER_HANDLE,
+        _ if word & UNKNOWN_POINTER_HANDLE != 0 => word & !UNKNOWN_POINTER_HANDLE,
         _ => word,
     }
 }
@@ -35,6 +35,9 @@ pub(crate) fn origin(word: usize) -> Option<String> {
         return Some("a handle of MPICH's ABI".into());
     }
     if !is_of_mpich && handle >> 31 == 1 && is_any_loaded(OtherAbi::Mpich) {
+        return Some("a handle of MPICH's ABI".into());
+    }
+    if handle >> FILE_MARK.trailing_zeros() == 1 {
         return Some("a handle of MPICH's ABI".into());
     }
     if handle >> 31 == 1 << 32 && is_any_loaded(OtherAbi::OpenMpi) {
@@ -61,6 +64,21 @@ pub(crate) fn hint() -> String {
             second.to_string_lossy()
         ),
         _ => String::new(),
+    }
+}
+
+/// Above the handles of Open MPI's `mpif.h`: numbers of predefined objects.
+const OPENMPI_FORTRAN_END: usize = 0x80;
+
+/// Returns a remark for errors that name a small number, which no object has: in a process with
+/// Fortran code it may come from a file that was compiled with the header of Open MPI. Else
+/// nothing.
+pub(crate) fn fortran_hint(handle: usize) -> &'static str {
+    match handle < OPENMPI_FORTRAN_END && is_loaded(c"libmpifort_abi.so.1") {
+        true => {
+            ", or of Open MPI's mpif.h, whose handles are such numbers: compile with Garonne's mpifort, or link with Open MPI's libraries"
+        }
+        false => "",
     }
 }
 
@@ -151,6 +169,10 @@ mod tests {
             Some("a handle of MPICH's ABI")
         );
         assert_eq!(origin(UNKNOWN_INT_HANDLE | 0x4400_0005), None);
+        for word in [0, UNKNOWN_POINTER_HANDLE].map(|mark| mark | FILE_MARK | 5000) {
+            let found = origin(word);
+            assert_eq!(found.as_deref(), Some("a handle of MPICH's ABI"), "a file");
+        }
         assert_eq!(origin(5000), None);
         assert_eq!(origin(&raw const FIRST_DYNAMIC_PLACE as usize), None);
     }

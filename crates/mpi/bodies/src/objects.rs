@@ -360,7 +360,10 @@ pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize)
     } else if foreign_handles::as_passed(word) < FIRST_DYNAMIC {
         let word = foreign_handles::as_passed(word);
         let hint = foreign_handles::hint();
-        format!("{word:#x} is no {kind}: a handle of another kind, or not initialised{hint}")
+        let fortran = foreign_handles::fortran_hint(word);
+        format!(
+            "{word:#x} is no {kind}: a handle of another kind, or not initialised{fortran}{hint}"
+        )
     } else {
         let word = foreign_handles::as_passed(word);
         let other = match RankContext::current().is_only() {
