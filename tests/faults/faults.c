@@ -267,6 +267,41 @@ static void partial_groups(void)
     MPI_Group_free(&world);
 }
 
+/* Intercommunicators of two parts of the processes are made while one outside dies, and after that. One with the dead is
+ * refused at all others, whichever side it is on. */
+static void facing_groups(void)
+{
+    enum { LEFT = 2 };
+    int last = size - 1, sum = 0, side = rank < LEFT, far = side ? LEFT : 0;
+    MPI_Comm half, part, inter, dup, none;
+    MPI_Group world, living;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+    MPI_Comm_set_errhandler(dup, MPI_ERRORS_RETURN);
+    /* The last one is in the second half, and not in its part. */
+    MPI_Comm_split(MPI_COMM_WORLD, side, rank, &half);
+    MPI_Comm_set_errhandler(half, MPI_ERRORS_RETURN);
+    MPI_Comm_split(MPI_COMM_WORLD, rank == last ? MPI_UNDEFINED : side, rank, &part);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == last) die();
+    MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 20; i++) {
+        CHECK(MPI_Intercomm_create(part, 0, dup, far, 7, &inter) == MPI_SUCCESS);
+        MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+        CHECK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, inter) == MPI_SUCCESS && sum == (side ? last * (last - 1) / 2 - 1 : 1));
+        MPI_Comm_free(&inter);
+        CHECK(class_of(MPI_Intercomm_create(half, 0, dup, far, 7, &none)) == MPIX_ERR_PROC_FAILED);
+    }
+    /* The dead is the leader of the other side. */
+    if (side) CHECK(class_of(MPI_Intercomm_create(part, 0, dup, last, 8, &none)) == MPIX_ERR_PROC_FAILED);
+    MPI_Comm_free(&part);
+    MPI_Group_excl(world, 1, &last, &living);
+    CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, living, 3, &part) == MPI_SUCCESS && MPI_Barrier(part) == MPI_SUCCESS);
+    MPI_Comm_free(&part);
+    MPI_Group_free(&living);
+    MPI_Group_free(&world);
+}
+
 /* Partitioned operations of the living go on. Those with the dead end, whether they were matched or not. */
 static void partitions(void)
 {
@@ -565,6 +600,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } all[] = {{"point-to-point", point_to_point}, {"any-source", any_source}, {"collectives", collectives},
                {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"partial-groups", partial_groups},
+               {"facing-groups", facing_groups},
                {"partitions", partitions}, {"lock-holder", lock_holder},
                {"accumulate-holder", accumulate_holder}, {"exposures", exposures}, {"accesses", accesses},
                {"alone", alone}};

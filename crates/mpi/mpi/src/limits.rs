@@ -25,9 +25,9 @@ pub const COLUMN_TILE_BYTES: u64 = 8 * 1024;
 /// each, also on threads with small stacks.
 pub const NESTING_MAX: u32 = 512;
 
-/// Contexts that one communicator owns: point-to-point, collectives, its own constructors, leaders
-/// of `MPI_Intercomm_create`, `MPI_Comm_create_group`, partitioned communication; a power of two
-/// above that.
+/// Contexts that one communicator owns: point-to-point, collectives, its own constructors,
+/// `MPI_Comm_create_group`, leaders of `MPI_Intercomm_create`, partitioned communication; a power
+/// of two above that.
 pub const CONTEXTS_PER_COMM: u32 = 8;
 
 /// Communicators that one process may hold at once: a million needs gigabytes for their names and

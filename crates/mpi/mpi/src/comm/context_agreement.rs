@@ -7,9 +7,12 @@
 //! different places.
 
 use super::context_ids::ContextLease;
+use super::partial_group::group_tag;
 use super::setup_messages::{SetupChannel, word_at};
 use super::shard::{ShardRequest, WANT_BITS};
 use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use garonne_engine::api::Peer;
 
 /// The processes that make a communicator: one group, or two that face each other through their
 /// leaders.
@@ -32,12 +35,26 @@ pub(crate) struct LeaderBridge {
     pub channel: Option<SetupChannel>,
 }
 
-/// Message of a leader to its side when the other leader cannot be reached; no real message is
-/// empty.
+/// Messages of a leader to its side when the other leader cannot be reached, and when that is since
+/// a process has died; no real message is as short.
 const FAILED: &[u8] = &[];
+const DIED: &[u8] = &[1];
 
 /// Length that a leader sends instead of a message's when its side has failed.
 pub(crate) const GIVES_UP: u64 = u64::MAX;
+
+/// Tells the other side's leader, which begins to talk, that this side has failed. Nothing of what
+/// it says is left over for a later constructor.
+pub(crate) async fn give_up(channel: &SetupChannel, remote: u32) -> Result<()> {
+    let told = channel
+        .exchange(remote, &GIVES_UP.to_le_bytes(), remote, 8)
+        .await;
+    match told {
+        // There is nobody to tell.
+        Err(error) if error.class != Class::ProcFailed => Err(error),
+        _ => Ok(()),
+    }
+}
 
 impl Participants {
     /// The channel to the other side's leader, at this side's leader.
@@ -71,17 +88,36 @@ impl Participants {
         {
             match Self::swap_leaders(channel, bridge.remote_leader, &bytes).await {
                 Ok(bytes) => got = bytes,
-                Err(error) => failure = Some(error),
+                Err(error) => {
+                    if error.class == Class::ProcFailed {
+                        got = DIED.to_vec();
+                    }
+                    failure = Some(error);
+                }
             }
         }
         let got = self.local.broadcast(bridge.leader, got).await?;
         match failure {
             Some(error) => Err(error),
-            None if got.is_empty() => Err(Error::new(
-                Class::Other,
+            None if got == FAILED || got == DIED => Err(Error::new(
+                match got == DIED {
+                    true => Class::ProcFailed,
+                    false => Class::Other,
+                },
                 "the leader of this side did not reach the other side's",
             )),
             None => Ok(got),
+        }
+    }
+
+    /// Names the groups of both sides in the tag of the leaders' messages, so that what is left
+    /// over where one of these processes dies meets no later constructor.
+    pub fn name_groups(&mut self, both: &Group) {
+        let bridge = self.bridge.as_mut();
+        if let Some(channel) = bridge.and_then(|bridge| bridge.channel.as_mut()) {
+            let mut members: Vec<Peer> = both.members().collect();
+            members.sort_unstable();
+            channel.tag = group_tag(&channel.process, channel.tag, members.into_iter());
         }
     }
 
@@ -92,7 +128,12 @@ impl Participants {
         let len = word_at(&len, 0);
         if len == GIVES_UP {
             let text = "the processes of the other side could not connect to each other";
-            return Err(Error::new(Class::Other, text));
+            // Nothing else keeps them from it within a world.
+            let class = match channel.process.survives() {
+                true => Class::ProcFailed,
+                false => Class::Other,
+            };
+            return Err(Error::new(class, text));
         }
         channel.exchange(remote, bytes, remote, len as usize).await
     }

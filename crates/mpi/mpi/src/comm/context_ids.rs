@@ -23,13 +23,14 @@ const FIRST: ContextBlock = 3;
 /// Blocks that fit a context, below the bits of its shard.
 const BLOCKS: ContextBlock = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
-/// Context of the leaders of `MPI_Intercomm_create`, counted from the first one of a block.
-pub(crate) const LEADERS: u32 = 3;
-/// Context of `MPI_Comm_create_group`, which a part of the members takes part in.
-pub(crate) const PARTIAL: u32 = 4;
+/// Context of `MPI_Comm_create_group`, which a part of the members takes part in, counted from the
+/// first one of a block.
+pub(crate) const PARTIAL: u32 = 3;
+/// Context of the leaders of `MPI_Intercomm_create`, who need none of the other members.
+pub(crate) const LEADERS: u32 = 4;
 
 /// Returns the first context of a communicator and those whose operations need all its members:
-/// collectives, constructors, leaders that speak for their groups.
+/// collectives and constructors.
 pub(crate) fn watched(first: ContextId) -> Range<ContextId> {
     first..first + PARTIAL
 }

@@ -5,9 +5,9 @@
 //! the other.
 
 use super::constructors::{FromGroup, hash_tag};
-use super::context_agreement::{LeaderBridge, Participants, agree};
+use super::context_agreement::{LeaderBridge, Participants, agree, give_up};
 use super::context_ids::{self, LEADERS};
-use super::setup_messages::{SetupChannel, word_at};
+use super::setup_messages::{SetupChannel, SetupTask, word_at};
 use super::{Comm, CommParts, partial_group};
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
@@ -84,13 +84,23 @@ impl Comm {
                 "is to face processes of another world, which MPI_Intercomm_create does not support",
             ));
         }
-        let _entered = self.enter(CollectiveKind::IntercommCreate, origin)?;
-        let circle = Participants {
+        let _entered = match self.enter(CollectiveKind::IntercommCreate, origin) {
+            Ok(entered) => entered,
+            Err(error) => {
+                if let Some(channel) = bridge.channel {
+                    // The other leader waits for this one.
+                    self.run(async move { give_up(&channel, bridge.remote_leader).await })?;
+                }
+                return Err(error);
+            }
+        };
+        let mut circle = Participants {
             local: self.constructor_channel(origin),
             bridge: Some(bridge),
         };
-        let comm = self.clone();
-        self.run(async move {
+        let (comm, process) = (self.clone(), self.0.process.clone());
+        let work = async move {
+            // Of the other group only its leader is known.
             let theirs = circle.swap(encode_group(&comm.0.local)).await?;
             let remote = decode_group(&theirs)?;
             if comm.0.local.intersection(&remote).size() > 0 {
@@ -99,9 +109,19 @@ impl Comm {
                     "cannot face a group that shares processes with it",
                 ));
             }
-            let made = comm.face(&circle, remote, comm.0.local.clone()).await?;
+            let both = comm.0.local.union(&remote);
+            circle.name_groups(&both);
+            let face = comm.face(&circle, remote, comm.0.local.clone());
+            let made = match comm.0.process.survives() {
+                true => partial_group::until_death(comm.0.process.clone(), both, face).await?,
+                false => face.await?,
+            };
             made.ok_or_else(|| comm.error(Class::Intern, "lost a process in MPI_Intercomm_create"))
-        })
+        };
+        match process.survives() {
+            true => SetupTask::run_polling(&process, work),
+            false => self.run(work),
+        }
     }
 
     /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its

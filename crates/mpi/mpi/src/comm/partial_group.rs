@@ -46,23 +46,30 @@ pub(super) fn run<T: Send + 'static>(
     if !process.survives() {
         return SetupTask::run(process, work);
     }
+    let watched = until_death(process.clone(), group.clone(), work);
+    SetupTask::run_polling(process, watched)
+}
+
+/// Carries work of the processes of a group out until one of them dies. Polled by a task that waits
+/// for memory ([`SetupTask::run_polling`]).
+pub(super) async fn until_death<T>(
+    process: Arc<Process>,
+    group: Group,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let world = process.host.world_size();
     let reaches_others = group.members().any(|peer| peer >= world);
-    let (asked, group) = (process.clone(), group.clone());
-    let watched = async move {
-        let mut work = pin!(work);
-        poll_fn(|cx| {
-            if let Poll::Ready(made) = work.as_mut().poll(cx) {
-                return Poll::Ready(made);
-            }
-            let dead = dead_processes(&asked, reaches_others);
-            let Some(rank) = dead.iter().find_map(|peer| group.rank_of(*peer)) else {
-                return Poll::Pending;
-            };
-            let text = format!("rank {rank} of the new communicator's group has died");
-            Poll::Ready(Err(Error::new(Class::ProcFailed, text)))
-        })
-        .await
-    };
-    SetupTask::run_polling(process, watched)
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if let Poll::Ready(made) = work.as_mut().poll(cx) {
+            return Poll::Ready(made);
+        }
+        let dead = dead_processes(&process, reaches_others);
+        let Some(rank) = dead.iter().find_map(|peer| group.rank_of(*peer)) else {
+            return Poll::Pending;
+        };
+        let text = format!("rank {rank} of the new communicator's group has died");
+        Poll::Ready(Err(Error::new(Class::ProcFailed, text)))
+    })
+    .await
 }
