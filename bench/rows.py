@@ -9,6 +9,8 @@ from stats import Samples
 
 # One job is one line of the table: an MPI that cannot do one kind is not waited for longer.
 JOB_LIMIT_S = 60
+# Jobs in which a rank dies hang with some MPIs, and take a second with others.
+DEADLY_LIMIT_S = 20
 LINE = re.compile(r"^sample (\w+) (\d+) (\S+) (\S+) (\S+)$", re.M)
 
 
@@ -29,7 +31,7 @@ def run(args, source, ranks, kinds, title, meanings, column="bytes", as_started=
         for kind in args.only:
             for number in kinds[kind]:
                 for peer, program in programs:
-                    printed = bench.run(as_started(peer), program, ranks, [*bench.sample_words(), f"{kind}:{number}"], JOB_LIMIT_S, LINE if kind in deadly else None)
+                    printed = bench.run(as_started(peer), program, ranks, [*bench.sample_words(), f"{kind}:{number}"], DEADLY_LIMIT_S if kind in deadly else JOB_LIMIT_S, LINE if kind in deadly else None)
                     for what, count, ns, before, after in LINE.findall(printed):
                         samples.add_any(peer.name, what, ranks, int(count), float(ns), float(before), float(after))
     data = {**report.head(bench, samples), "rows": report.sample_rows(samples)}

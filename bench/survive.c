@@ -25,7 +25,8 @@ static double agreements(long count)
     int flag = 1;
     double start = now_ns();
     for (long i = 0; i < count; i++)
-        MPIX_Comm_agree(MPI_COMM_WORLD, &flag);
+        if (MPIX_Comm_agree(MPI_COMM_WORLD, &flag) != MPI_SUCCESS)
+            MPI_Abort(MPI_COMM_WORLD, 5);
     return (now_ns() - start) / (double)count;
 }
 
