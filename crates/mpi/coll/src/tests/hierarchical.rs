@@ -50,7 +50,9 @@ fn everywhere(
     seed: u64,
     plan: impl Fn(&mut PlanRecorder, &NodeMap, u32) -> Result<(), NoMemory>,
 ) {
-    let switches = seed.is_multiple_of(2).then(|| pairs(seed % 3 == 0));
+    let switches = seed
+        .is_multiple_of(2)
+        .then(|| pairs(seed.is_multiple_of(3)));
     run(nodes.len() as u32, seed, |p, rank| {
         let spread = match &switches {
             None => placed(p, nodes, rank),

@@ -26,10 +26,10 @@ const RESOURCES: [&str; 3] = ["hwloc://Package", "hwloc://NUMANode", "hwloc://L3
 const PLACE_LEN: usize = 20;
 
 /// Switch of a process's host, the host, then what the process is bound to, each by the first CPU.
-type Place = [u32; PLACE_LEN / 4];
+type RankPlace = [u32; PLACE_LEN / 4];
 
 /// Where a process runs. `u32::MAX` stands for a resource of which the process may use several.
-fn place((switch, host): (u32, u32), resources: &[HwResource]) -> Place {
+fn place((switch, host): (u32, u32), resources: &[HwResource]) -> RankPlace {
     let first = |name: &str| {
         let found = resources.iter().find(|resource| resource.name == name);
         found
@@ -40,7 +40,7 @@ fn place((switch, host): (u32, u32), resources: &[HwResource]) -> Place {
     [switch, host, package, numa, cache]
 }
 
-fn decoded_places(bytes: &[u8]) -> Vec<Place> {
+fn decoded_places(bytes: &[u8]) -> Vec<RankPlace> {
     let place = |bytes: &[u8]| {
         let mut words = bytes.chunks_exact(4);
         [(); PLACE_LEN / 4].map(|()| {
@@ -74,7 +74,7 @@ pub(super) fn edges(topology: &Topology) -> Vec<(u32, u32, u64)> {
 }
 
 /// The old rank of the process for each new rank; `None`: the first `size` in their order.
-fn assignment(places: &[Place], size: u32, edges: Vec<(u32, u32, u64)>) -> Option<Vec<u32>> {
+fn assignment(places: &[RankPlace], size: u32, edges: Vec<(u32, u32, u64)>) -> Option<Vec<u32>> {
     let tree = SlotTree::from_paths(places, &COSTS).ok()?;
     let traffic = Traffic::new(size, edges).ok()?;
     let mapping = map(&traffic, &tree)?;
@@ -84,7 +84,7 @@ fn assignment(places: &[Place], size: u32, edges: Vec<(u32, u32, u64)>) -> Optio
 /// Rank 0 assigns processes to the nodes of a graph, all get the outcome.
 async fn assigned(
     channel: &SetupChannel,
-    places: &[Place],
+    places: &[RankPlace],
     (size, edges): (u32, Vec<(u32, u32, u64)>),
 ) -> Result<Option<Vec<u32>>> {
     let found = match channel.rank {
@@ -122,7 +122,11 @@ fn are_different(ranks: &[u32], size: usize) -> bool {
 impl Comm {
     /// Places of all processes by rank, or `None`: a process does not want to be reordered, or all
     /// are equally far from each other. Collective, with the same result on all.
-    fn places_to_reorder(&self, reorder: bool, origin: CallOrigin) -> Result<Option<Vec<Place>>> {
+    fn places_to_reorder(
+        &self,
+        reorder: bool,
+        origin: CallOrigin,
+    ) -> Result<Option<Vec<RankPlace>>> {
         let channel = self.constructor_channel(origin);
         let config = &self.process().config;
         let host = self
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn neighbours_come_below_one_switch_where_hosts_have_one_rank() {
         // Ranks 0 and 3 are below one switch, 1 and 2 below another.
-        let places: Vec<Place> = [0, 1, 1, 0]
+        let places: Vec<RankPlace> = [0, 1, 1, 0]
             .into_iter()
             .zip(0..)
             .map(|(switch, host)| place((switch, host), &[]))
@@ -305,7 +309,7 @@ mod tests {
             edges in proptest::collection::vec((0u32..24, 0u32..24, 0u64..1000), 0..60),
         ) {
             let size = places.len() as u32;
-            let places: Vec<Place> = places
+            let places: Vec<RankPlace> = places
                 .into_iter()
                 .map(|(switch, host, package)| [switch, host, package, u32::MAX, u32::MAX])
                 .collect();
