@@ -17,19 +17,19 @@ def suite(context):
         return
     context.installed()
     if platform.machine() != "x86_64":
-        yield Case("ranks_as_threads/programs", skipped)
+        yield Case("ranks-as-threads/programs", skipped)
         return
     place = context.work / "ranks_as_threads"
     place.mkdir(exist_ok=True)
     program = place / "own_globals"
-    build(context, "tests/ranks_as_threads/own_globals.c", program)
+    build(context, "tests/ranks-as-threads/own_globals.c", program)
     for ranks, each in ((4, 4), (5, 2), (3, 0), (64, 16)):
-        yield Case(f"ranks_as_threads/own variables of {ranks} by {each}", lambda ranks=ranks, each=each: own_variables(context, program, ranks, each))
+        yield Case(f"ranks-as-threads/own variables of {ranks} by {each}", lambda ranks=ranks, each=each: own_variables(context, program, ranks, each))
     for how in ENDS:
-        yield Case(f"ranks_as_threads/one rank ends by {how}", lambda how=how: ends(context, program, how))
-    yield Case("ranks_as_threads/what cannot run so is refused", lambda: refused(context, place))
+        yield Case(f"ranks-as-threads/one rank ends by {how}", lambda how=how: ends(context, program, how))
+    yield Case("ranks-as-threads/what cannot run so is refused", lambda: refused(context, place))
     for name, (ranks, each) in (PROGRAMS | (LONG if context.soak else {})).items():
-        yield Case(f"ranks_as_threads/{name} on {ranks} by {each}", lambda name=name, ranks=ranks, each=each: conformance(context, place, name, ranks, each))
+        yield Case(f"ranks-as-threads/{name} on {ranks} by {each}", lambda name=name, ranks=ranks, each=each: conformance(context, place, name, ranks, each))
 
 
 def skipped():
@@ -37,11 +37,11 @@ def skipped():
 
 
 def build(context, source, program, *flags):
-    check(context.execute(f"ranks_as_threads build {program.name}", [context.mpicc(), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", *flags, context.root / source, "-o", program, "-lm", "-lpthread"], timeout=60))
+    check(context.execute(f"ranks-as-threads build {program.name}", [context.mpicc(), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", *flags, context.root / source, "-o", program, "-lm", "-lpthread"], timeout=60))
 
 
 def run(context, name, ranks, each, *words):
-    return context.execute(f"ranks_as_threads/{name}", [*context.launcher(ranks), "--ranks-per-process", str(each), *map(str, words)], timeout=LIMIT_S, cwd=context.work / "ranks_as_threads")
+    return context.execute(f"ranks-as-threads/{name}", [*context.launcher(ranks), "--ranks-per-process", str(each), *map(str, words)], timeout=LIMIT_S, cwd=context.work / "ranks_as_threads")
 
 
 def own_variables(context, program, ranks, each):
@@ -62,7 +62,7 @@ def ends(context, program, how):
 
 
 def refused(context, place):
-    source = "tests/ranks_as_threads/own_globals.c"
+    source = "tests/ranks-as-threads/own_globals.c"
     fixed = place / "own_globals_fixed"
     build(context, source, fixed, "-no-pie", "-fno-pie")
     script = place / "script"
