@@ -1,8 +1,8 @@
 //! The descriptors of an endpoint with an event queue, in one epoll that programs may poll.
 
+use garonne_transport::timer_fd::TimerFd;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(crate) const SETUPS: u64 = u64::MAX - 1;
 pub(crate) struct PollSet {
     epoll: OwnedFd,
     bell: OwnedFd,
-    timer: OwnedFd,
+    timer: TimerFd,
     rings: AtomicBool,
 }
 
@@ -28,14 +28,11 @@ impl PollSet {
         let set = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            timer: rustix::time::timerfd_create(
-                TimerfdClockId::Monotonic,
-                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )?,
+            timer: TimerFd::new()?,
             rings: AtomicBool::new(false),
         };
         set.add(set.bell.as_fd(), OWN)?;
-        set.add(set.timer.as_fd(), OWN)?;
+        set.add(set.timer.fd(), OWN)?;
         Ok(set)
     }
 
@@ -91,18 +88,7 @@ impl PollSet {
 
     /// Makes the set readable after this time; `None`: never.
     pub(crate) fn set_timer(&self, after: Option<Duration>) {
-        // A time of 0 would switch the timer off.
-        let after = after.map(|after| after.max(Duration::from_nanos(1)));
-        let at = after.unwrap_or_default();
-        let spec = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: at.as_secs().min(i64::MAX as u64) as _,
-                tv_nsec: at.subsec_nanos().into(),
-            },
-        };
-        let flags = TimerfdTimerFlags::empty();
-        let _ = rustix::time::timerfd_settime(&self.timer, flags, &spec);
+        self.timer.set(after);
     }
 }
 

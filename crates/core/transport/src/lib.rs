@@ -15,3 +15,4 @@ pub mod iovec;
 pub mod limits;
 pub mod module;
 pub mod sys;
+pub mod timer_fd;

@@ -3,10 +3,10 @@
 
 use garonne_engine::api::Error;
 use garonne_engine::transport::WakeSource;
+use garonne_transport::timer_fd::TimerFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct EthernetWake {
     epoll: OwnedFd,
     bell: OwnedFd,
-    timer: OwnedFd,
+    timer: TimerFd,
     word: AtomicU32,
 }
 
@@ -31,16 +31,15 @@ impl EthernetWake {
             errno: errno.raw_os_error(),
         };
         let make = || {
-            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let wake = Self {
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-                timer: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?,
+                timer: TimerFd::new()?,
                 word: AtomicU32::new(0),
             };
             let (data, flags) = (EventData::new_u64(0), EventFlags::IN);
             epoll::add(&wake.epoll, &wake.bell, data, flags)?;
-            epoll::add(&wake.epoll, &wake.timer, data, flags)?;
+            epoll::add(&wake.epoll, wake.timer.fd(), data, flags)?;
             if let Some(driver) = driver {
                 epoll::add(&wake.epoll, driver, data, flags)?;
             }
@@ -65,16 +64,7 @@ impl EthernetWake {
 
     /// Rings once after so long; `None`: not at all.
     pub(crate) fn set_timer(&self, wait: Option<Duration>) {
-        // No time at all would stop the timer.
-        let value = |wait: Duration| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos().max(1)),
-        };
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: wait.map_or(Timespec::default(), value),
-        };
-        let _ = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        self.timer.set(wait);
     }
 }
 

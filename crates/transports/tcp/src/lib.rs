@@ -62,7 +62,6 @@ mod sys;
 mod test_support;
 #[cfg(test)]
 mod tests;
-mod timer_fd;
 mod timers;
 mod transport;
 mod unauthenticated;

@@ -5,8 +5,8 @@
 //! process has no more descriptors. Nobody is woken for those who wait in the kernel's queue then,
 //! again and again, until there may be one.
 
-use crate::timer_fd::TimerFd;
 use garonne_transport::limits::TCP_PROOF_STAYS;
+use garonne_transport::timer_fd::TimerFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;

@@ -19,11 +19,11 @@ use crate::blackhole_detector::ShortLivedConnections;
 use crate::connector::{self, prepare};
 use crate::handshake::Secret;
 use crate::listener_gate::{ListenerGate, accept};
-use crate::timer_fd::TimerFd;
 use garonne_transport::limits::{
     RELAY_UNIDENTIFIED_MAX, RELAYED_CONNECTIONS_MAX, TCP_ACCEPTS_PER_POLL,
     TCP_SHORT_PACKET_ADDRESSES, TCP_SILENCE_CHECK, TCP_SILENCE_MAX,
 };
+use garonne_transport::timer_fd::TimerFd;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;

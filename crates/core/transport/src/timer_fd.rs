@@ -9,23 +9,28 @@ use std::time::Duration;
 
 /// A kernel timer as a descriptor, so that an epoll can wait for it.
 #[derive(Debug)]
-pub(crate) struct TimerFd(OwnedFd);
+pub struct TimerFd(OwnedFd);
 
 impl TimerFd {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// The system has no descriptors.
+    pub fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to wait for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     /// Rings once after so long; `None`: not at all. Returns whether the kernel could do that.
-    pub(crate) fn set(&self, wait: Option<Duration>) -> bool {
+    pub fn set(&self, wait: Option<Duration>) -> bool {
         // No time at all would stop it.
         let value = |wait: Duration| Timespec {
-            tv_sec: wait.as_secs() as i64,
+            tv_sec: wait.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(wait.subsec_nanos().max(1)),
         };
         let once = Itimerspec {
