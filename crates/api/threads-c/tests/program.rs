@@ -1,63 +1,27 @@
 //! A program of C that calls every function of `garonne_threads.h`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+#[path = "../../c_program.rs"]
+mod c_program;
 
-/// Builds the library: cargo builds none for tests of a crate that is only that.
-fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "-q", "-p", "garonne-threads-c", "--target-dir"])
-        .arg(target)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{text}");
-    target.join("debug/libgaronne_threads.so")
-}
+use c_program::Library;
+use std::path::Path;
 
 #[test]
 fn a_program_of_c_calls_every_function() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let header = source.join("include/garonne_threads.h");
-    let program = source.join("tests/threads.c");
-    let [declared, called] = [&header, &program].map(|file| std::fs::read_to_string(file).unwrap());
-    let words = declared.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '(');
-    let mut functions = 0;
-    for word in words.filter(|word| word.starts_with("garonne_")) {
-        let Some(end) = word.find('(') else { continue };
-        functions += 1;
-        assert!(called.contains(&word[..=end]), "{word} is not called");
-    }
-    assert!(functions > 40, "{functions} functions are declared");
-    // The library's name for the linker, and its soname for the loader.
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("threads");
-    std::fs::create_dir_all(&place).unwrap();
-    let library = library();
-    for name in ["libgaronne_threads.so", "libgaronne_threads.so.1"] {
-        let _ = std::fs::remove_file(place.join(name));
-        std::os::unix::fs::symlink(&library, place.join(name)).unwrap();
-    }
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let compiled = Command::new(compiler)
-        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-I"])
-        .arg(source.join("include"))
-        .arg(&program)
-        .arg("-o")
-        .arg(place.join("program"))
-        .arg("-L")
-        .arg(&place)
-        .args(["-lgaronne_threads", "-Wl,-rpath,$ORIGIN"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{text}");
+    let library = Library {
+        package: "garonne-threads-c",
+        source: Path::new(env!("CARGO_MANIFEST_DIR")),
+        tmpdir: Path::new(env!("CARGO_TARGET_TMPDIR")),
+        built: "libgaronne_threads.so",
+        name: "garonne_threads",
+        header: "include/garonne_threads.h",
+        program: "tests/threads.c",
+        flags: &[],
+    };
+    library.declares_what_is_called(40);
+    let program = library.compiled();
     for _ in 0..10 {
-        let ran = Command::new("timeout")
-            .arg("100")
-            .arg(place.join("program"))
-            .output()
-            .unwrap();
+        let ran = c_program::run(&program);
         let text = String::from_utf8_lossy(&ran.stderr);
         assert!(
             ran.status.success() && ran.stdout == b"all is well\n",
