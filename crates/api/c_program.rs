@@ -26,7 +26,7 @@ pub struct Library<'a> {
 }
 
 impl Library<'_> {
-    /// Panics unless the program calls each function of the header, and there are more than `least`.
+    /// Panics unless the program calls each function of the header, and there are over `least`.
     pub fn declares_what_is_called(&self, least: u32) {
         let read = |file| std::fs::read_to_string(self.source.join(file)).unwrap();
         let (declared, called) = (read(self.header), read(self.program));
