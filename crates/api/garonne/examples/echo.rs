@@ -5,8 +5,6 @@
 
 use garonne::{Attributes, CloseCause, Event, EventEndpoint, Key};
 use std::error::Error;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -31,13 +29,7 @@ fn main() -> Outcome<()> {
 
 fn serve(endpoint: &EventEndpoint, uri: &str, key_file: &str, clients: usize) -> Outcome<()> {
     let key = Key::generate()?;
-    let mut file = std::fs::OpenOptions::new();
-    let mut file = file
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(key_file)?;
-    file.write_all(key.to_text().as_bytes())?;
+    key.write_new_file(key_file)?;
     println!("listening at {}", endpoint.listen(uri, &key)?);
     let mut left = 0;
     while left < clients {

@@ -8,7 +8,6 @@ use garonne::{Attributes, Event, EventEndpoint, Key};
 use std::error::Error;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,13 +57,7 @@ fn receive(
     (uri, key_file): (&str, &str),
 ) -> Outcome<()> {
     let key = Key::generate()?;
-    let mut file = std::fs::OpenOptions::new();
-    let mut file = file
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(key_file)?;
-    file.write_all(key.to_text().as_bytes())?;
+    key.write_new_file(key_file)?;
     println!("listening at {}", endpoint.listen(uri, &key)?);
     let mut target: Option<(PathBuf, PathBuf, File)> = None;
     let mut sum = Checksum::new();

@@ -7,8 +7,6 @@
 use garonne::{Attributes, ConnectionId, Event, EventEndpoint, Key, RegionKey, RegionRights};
 use std::collections::HashMap;
 use std::error::Error;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -44,13 +42,7 @@ fn main() -> Outcome<()> {
 
 fn serve(endpoint: &EventEndpoint, uri: &str, key_file: &str, clients: usize) -> Outcome<()> {
     let key = Key::generate()?;
-    let mut file = std::fs::OpenOptions::new();
-    let mut file = file
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(key_file)?;
-    file.write_all(key.to_text().as_bytes())?;
+    key.write_new_file(key_file)?;
     let region = endpoint.create_region(REGION)?;
     println!("listening at {}", endpoint.listen(uri, &key)?);
     let (mut places, mut end, mut left) = (HashMap::new(), 0, 0);

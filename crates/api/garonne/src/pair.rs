@@ -27,8 +27,11 @@ use garonne_progress::messaging::{Messaging, Waiting};
 use garonne_tcp::{
     LocalIdentity, PeerDirectory, ProcessId, SECRET_BYTES, Secret, SocketSet, TcpTransport,
 };
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +91,19 @@ impl Key {
     pub fn to_text(&self) -> String {
         let digits = self.as_bytes().iter().map(|byte| format!("{byte:02x}"));
         digits.collect()
+    }
+
+    /// Writes the key as text to a new file that its owner alone may read.
+    ///
+    /// # Errors
+    /// There is such a file already, or it cannot be written.
+    pub fn write_new_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(self.to_text().as_bytes())
     }
 
     pub(crate) fn secret(&self) -> Secret {

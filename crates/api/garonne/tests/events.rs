@@ -5,6 +5,7 @@ use garonne::{
     RegionKey, RegionRights, Result,
 };
 use std::io::{Read, Write};
+use std::mem::discriminant;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +28,15 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 fn next(endpoint: &EventEndpoint) -> Event {
     let event = endpoint.next_event(Some(SURELY)).unwrap();
     event.expect("an event in time")
+}
+
+/// The next event is the end of a connection in this way.
+fn ends_by(endpoint: &EventEndpoint, wanted: CloseCause) {
+    let end = next(endpoint);
+    let Event::Closed { cause, .. } = &end else {
+        panic!("not an end: {end:?}");
+    };
+    assert_eq!(discriminant(cause), discriminant(&wanted), "{end:?}");
 }
 
 /// Accepts the next caller, and returns the connection when it stands.
@@ -106,17 +116,7 @@ fn messages_of_all_lengths_arrive_in_order_with_their_tags_and_sends_end_in_orde
                     }
                 }
             }
-            let end = next(&server);
-            assert!(
-                matches!(
-                    &end,
-                    Event::Closed {
-                        cause: CloseCause::PeerLeft,
-                        ..
-                    }
-                ),
-                "{end:?}"
-            );
+            ends_by(&server, CloseCause::PeerLeft);
             server.close(SURELY).unwrap();
         },
         |client, connection| {
@@ -145,17 +145,7 @@ fn messages_of_all_lengths_arrive_in_order_with_their_tags_and_sends_end_in_orde
                     other => panic!("not the end of a send: {other:?}"),
                 }
             }
-            let end = next(&client);
-            assert!(
-                matches!(
-                    &end,
-                    Event::Closed {
-                        cause: CloseCause::Closed,
-                        ..
-                    }
-                ),
-                "{end:?}"
-            );
+            ends_by(&client, CloseCause::Closed);
             assert_eq!(code(client.send(connection, 1, b"late", 0)), "G0401");
         },
     );
