@@ -34,6 +34,7 @@ CONFIG = "#define HAVE_UNISTD_H 1\n#define HAVE_PTHREAD_AFFINITY_NP 1\n#define H
 def suite(context):
     context.installed()
     yield Case("openmp/constructs", lambda: constructs(context))
+    yield Case("openmp/replay of teams", lambda: replay(context))
     yield from hybrid(context)
     yield from openmp_programs.cases(context)
     yield from gcc_tests(context)
@@ -90,6 +91,19 @@ def constructs(context):
         check(result)
         if result.output.splitlines()[-1:] != ["all is well"]:
             raise Failure(f"{threads} threads: {result.output[-500:]} (log: {result.log})")
+
+
+def replay(context):
+    """What a bubble scheduler decides for nested teams becomes a page; each inner team is a box of the page's data, in one of the outer team."""
+    program, trace, page = (context.work / f"openmp_nested{ending}" for ending in ("", ".jsonl", ".html"))
+    check(context.execute("openmp build nested", ["gcc", "-O2", "-fopenmp", "crates/api/libgomp/tests/nested.c", "-o", program], timeout=300))
+    environment = {**context.environment(), "GARONNE_BUBBLES": "affinity", "GARONNE_BUBBLES_TRACE": str(trace)}
+    check(context.execute("openmp nested", [context.prefix / "bin/garonne", "omp", "run", "--", program], timeout=300, env=environment))
+    check(context.execute("openmp replay", [context.prefix / "bin/garonne", "bubbles", "replay", trace, "-o", page], timeout=300))
+    shown = page.read_text()
+    for level in (1, 2):
+        if not re.search(rf"team of 8, level {level}\b", shown):
+            raise Failure(f"{page} shows no team of level {level}")
 
 
 def fetch(context, source):

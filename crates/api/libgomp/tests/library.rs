@@ -1,9 +1,10 @@
 //! Symbols of `libgomp.so.1`, and programs of `gcc -fopenmp` with it.
 
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 /// Where distributions have GCC's own library.
 const SYSTEM: [&str; 3] = [
@@ -100,30 +101,31 @@ fn the_library_has_the_symbols_and_versions_of_gcc_12() {
     }
 }
 
-/// The program, built once.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/constructs.c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("constructs");
-        let compiled = Command::new(compiler())
-            .args(["-Wall", "-Werror", "-O2", "-fopenmp"])
-            .arg(&source)
-            .arg("-o")
-            .arg(&program)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success(), "{text}");
-        program
-    })
+/// A program of this folder, built with GCC.
+fn program(name: &str) -> PathBuf {
+    static BUILDS: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = BUILDS.lock();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let compiled = Command::new(compiler())
+        .args(["-Wall", "-Werror", "-O2", "-fopenmp"])
+        .arg(&source)
+        .arg("-o")
+        .arg(program.with_extension("new"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{text}");
+    // Another test may run it just now.
+    std::fs::rename(program.with_extension("new"), &program).unwrap();
+    program
 }
 
-/// Runs the program with variables of the environment. Returns what it printed.
-fn run(variables: &[(&str, &str)]) -> (bool, String, String) {
+/// Runs a program with variables of the environment. Returns what it printed.
+fn run(name: &str, variables: &[(&str, &str)]) -> (bool, String, String) {
     let ran = Command::new("timeout")
         .arg("200")
-        .arg(program())
+        .arg(program(name))
         .env("LD_LIBRARY_PATH", folder())
         .envs(variables.iter().copied())
         .output()
@@ -135,8 +137,8 @@ fn run(variables: &[(&str, &str)]) -> (bool, String, String) {
 #[test]
 fn a_program_uses_every_construct() {
     for threads in ["1", "2", "5", "16"] {
-        let (is_well, out, err) =
-            run(&[("OMP_NUM_THREADS", threads), ("OMP_CANCELLATION", "true")]);
+        let variables = [("OMP_NUM_THREADS", threads), ("OMP_CANCELLATION", "true")];
+        let (is_well, out, err) = run("constructs", &variables);
         assert!(
             is_well && out == "all is well\n",
             "{threads} threads: {out}{err}"
@@ -152,7 +154,7 @@ fn the_environment_is_told() {
         ("OMP_SCHEDULE", "guided,4"),
         ("OMP_CANCELLATION", "true"),
     ];
-    let (is_well, _, err) = run(&variables);
+    let (is_well, _, err) = run("constructs", &variables);
     assert!(is_well, "{err}");
     for line in [
         "OMP_NUM_THREADS = '3,2'",
@@ -161,4 +163,99 @@ fn the_environment_is_told() {
     ] {
         assert!(err.contains(line), "{line}: {err}");
     }
+}
+
+#[test]
+fn inner_regions_start_no_threads_of_the_system() {
+    let (is_well, out, err) = run("nested", &[("CHECK_THREADS", "1")]);
+    assert!(is_well && out == "all is well\n", "{out}{err}");
+}
+
+/// Bubble schedulers that a process can have from its beginning.
+const SCHEDULERS: [&str; 6] = ["spread", "steal", "gang", "affinity", "memory", "flat"];
+
+#[test]
+fn teams_are_bubbles_under_every_scheduler() {
+    for scheduler in SCHEDULERS {
+        for (name, variables) in [
+            (
+                "nested",
+                [("OMP_NUM_THREADS", "4"), ("OMP_DYNAMIC", "false")],
+            ),
+            (
+                "constructs",
+                [("OMP_NUM_THREADS", "5"), ("OMP_DYNAMIC", "false")],
+            ),
+            (
+                "constructs",
+                [("OMP_NUM_THREADS", "3"), ("OMP_PROC_BIND", "spread,close")],
+            ),
+        ] {
+            let [threads, other] = variables;
+            let cancellation = ("OMP_CANCELLATION", "true");
+            let variables = [threads, other, cancellation, ("GARONNE_BUBBLES", scheduler)];
+            let (is_well, out, err) = run(name, &variables);
+            let is_silent = out == "all is well\n" && err.is_empty();
+            assert!(is_well && is_silent, "{scheduler}, {name}: {out}{err}");
+        }
+    }
+}
+
+/// A value at a path of a trace's line.
+fn at<'a>(line: &'a Value, path: &[&str]) -> &'a Value {
+    path.iter().fold(line, |value, name| &value[*name])
+}
+
+#[test]
+fn the_bubble_of_an_inner_team_lies_in_that_of_the_team_around() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested.jsonl");
+    let variables = [
+        ("GARONNE_BUBBLES", "spread"),
+        ("GARONNE_BUBBLES_TRACE", file.to_str().unwrap()),
+    ];
+    let (is_well, out, err) = run("nested", &variables);
+    assert!(is_well && out == "all is well\n", "{out}{err}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let bubbles: BTreeMap<u64, (Option<u64>, &str)> = lines
+        .iter()
+        .filter_map(|line| {
+            let number = at(line, &["new", "entity", "bubble"]).as_u64()?;
+            let name = at(line, &["new", "name"]).as_str()?;
+            Some((number, (at(line, &["new", "parent"]).as_u64(), name)))
+        })
+        .collect();
+    let of_level = |level: &str| {
+        let ending = format!("level {level}");
+        bubbles.values().filter(move |it| it.1.ends_with(&ending))
+    };
+    assert!(of_level("1").all(|(parent, _)| parent.is_none()));
+    // The program has twelve rounds; each of eight threads begins a team in each.
+    assert_eq!(of_level("2").count(), 12 * 8);
+    for (parent, name) in of_level("2") {
+        let around = parent.and_then(|parent| bubbles.get(&parent));
+        assert!(around.is_some_and(|it| it.1.ends_with("level 1")), "{name}");
+    }
+    // Threads of inner teams ran where a scheduler put them.
+    let inner = |line: &&Value| {
+        let parent = at(line, &["new", "parent"]).as_u64();
+        let around = parent.and_then(|parent| bubbles.get(&parent));
+        !at(line, &["new", "entity", "thread"]).is_null()
+            && around.is_some_and(|it| it.1.ends_with("level 2"))
+    };
+    let threads: BTreeSet<u64> = lines
+        .iter()
+        .filter(inner)
+        .filter_map(|line| at(line, &["new", "entity", "thread"]).as_u64())
+        .collect();
+    let ran: BTreeSet<u64> = lines
+        .iter()
+        .filter(|line| !at(line, &["move", "to", "run"]).is_null())
+        .filter_map(|line| at(line, &["move", "entity", "thread"]).as_u64())
+        .collect();
+    assert_eq!(threads.len(), 12 * 8 * 7);
+    assert!(threads.is_subset(&ran));
 }

@@ -20,6 +20,7 @@ mod places;
 mod pool;
 mod task;
 mod team;
+mod team_bubble;
 mod thread;
 
 pub use loops::{LoopRequest, Share, Space};

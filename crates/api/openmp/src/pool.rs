@@ -5,6 +5,7 @@ use crate::parker::{Parker, wait_until};
 use crate::task::TaskGroup;
 use crate::team::Team;
 use crate::thread::{self, Code};
+use garonne_bubble_runtime::Member;
 use garonne_fiber::{Builder, FiberHandle, Identity, Place};
 use garonne_sync::mutex::lock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +22,8 @@ pub(crate) struct Assignment {
     pub(crate) league: (u32, u32),
     pub(crate) place: Option<usize>,
     pub(crate) partition: (usize, usize),
+    /// The thread of the team's bubble that it is, if teams are bubbles.
+    pub(crate) member: Option<Member>,
 }
 
 /// A thread of teams. Its fiber lives as long as the process.

@@ -3,6 +3,7 @@
 use crate::loops::{LoopRequest, Share};
 use crate::parker::{self, Parker};
 use crate::task::TaskPool;
+use garonne_bubble_runtime::Bubble;
 use garonne_sync::mutex::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +38,8 @@ pub struct Team {
     /// The team around it, and the number of its thread 0 there.
     pub parent: Option<(Arc<Team>, usize)>,
     pub(crate) is_initial: bool,
+    /// The bubble of its threads, if teams are bubbles.
+    pub(crate) bubble: Option<Bubble>,
     members: Box<[Arc<Parker>]>,
     barrier: TeamBarrier,
     end: TeamBarrier,
@@ -61,6 +64,7 @@ impl Team {
             level,
             active_level: active,
             is_initial: parent.is_none(),
+            bubble: None,
             parent,
             members: members.into(),
             barrier: TeamBarrier::default(),

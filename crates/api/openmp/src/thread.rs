@@ -8,6 +8,7 @@ use crate::parker::{self, Parker};
 use crate::pool::{self, Assignment, Dock};
 use crate::task::{Depend, Task, TaskGroup, TaskRequest};
 use crate::team::Team;
+use crate::team_bubble;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -319,7 +320,7 @@ impl Thread {
         let mut members = Vec::with_capacity(size);
         members.push(self.parker.clone());
         members.extend(docks.iter().take(size - 1).map(|dock| dock.parker.clone()));
-        let team = Arc::new(Team::new(Some((parent.clone(), number)), members));
+        let mut team = Team::new(Some((parent.clone(), number)), members);
         let mut inner = icv;
         let bind = icv.bind.with_clause(region.bind);
         // Regions inside follow the clause, too, where no list says otherwise.
@@ -335,6 +336,9 @@ impl Thread {
             team.share(0, || request, |_| ());
         }
         let places = self.bind(bind, &docks[..size - 1], &parent, own_place, partition);
+        let (bubble, parts) = team_bubble::begin(&parent, size, &places).unzip();
+        team.bubble = bubble;
+        let (team, mut parts) = (Arc::new(team), parts.into_iter().flatten());
         parker::add_active(size as isize - 1);
         for (at, dock) in docks.iter().take(size - 1).enumerate() {
             let place = places.get(at + 1);
@@ -347,6 +351,7 @@ impl Thread {
                 league: self.league.get(),
                 place: place.map(|(place, _)| *place),
                 partition: place.map_or((0, 0), |(_, partition)| *partition),
+                member: parts.next(),
             });
         }
         let mut context = Context::new(team, 0, inner, region.group.take());
@@ -421,7 +426,11 @@ impl Thread {
             league,
             place,
             partition,
+            mut member,
         } = assignment;
+        if let Some(member) = &mut member {
+            member.enter();
+        }
         let mut context = Context::new(team.clone(), number, icv, group);
         (context.place, context.partition) = (place, partition);
         self.league.set(league);
@@ -430,6 +439,8 @@ impl Thread {
         self.leave_share();
         team.wait_end(&self.parker, || self.run_one(&team));
         *self.context.borrow_mut() = idle;
+        // In the bubble to the region's end, also while it runs tasks of others.
+        drop(member);
     }
 
     /// Waits for the team, and runs tasks meanwhile. `true`: the region was cancelled.

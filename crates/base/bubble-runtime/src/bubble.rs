@@ -1,6 +1,7 @@
 //! A bubble as programs have it.
 
 use crate::limits::PAGES_ASKED;
+use crate::member::Member;
 use crate::runtime::{BubbleRuntime, runtime};
 use crate::{Access, AffinityKind, BubbleError, Statistics, sys};
 use garonne_bubbles::{Attributes, BubbleId, Entity, FrameworkError, Machine, PlaceId, ThreadId};
@@ -138,6 +139,40 @@ impl Bubble {
             ..Attributes::default()
         };
         self.runtime.add(self.id, attributes, fiber)
+    }
+
+    /// Makes a thread for each of these names and places, for fibers that come by themselves, and
+    /// submits the bubble if nobody has.
+    ///
+    /// # Errors
+    /// The bubble has ended, or the machine has no such place.
+    pub fn expect<'a>(
+        &self,
+        threads: impl IntoIterator<Item = (&'a str, &'a Place)>,
+    ) -> Result<Vec<Member>, BubbleError> {
+        let mut wanted = Vec::new();
+        for (name, place) in threads {
+            wanted.push(Attributes {
+                name: name.to_owned(),
+                allowed: area(place)?,
+                ..Attributes::default()
+            });
+        }
+        let made = self.runtime.change(|state| {
+            let mut made = Vec::with_capacity(wanted.len());
+            for attributes in wanted {
+                match state.framework.add_thread(Some(self.id), attributes) {
+                    Ok(thread) => made.push(thread),
+                    Err(error) => {
+                        made.into_iter().for_each(|thread| drop(state.end(thread)));
+                        return Err(BubbleError::from(error));
+                    }
+                }
+            }
+            state.submit(self.id).map(|()| made)
+        })?;
+        let member = |thread| Member::new(self.runtime.clone(), thread);
+        Ok(made.into_iter().map(member).collect())
     }
 
     /// Gives the bubble to the scheduler, with all in it. More may be put into it later.

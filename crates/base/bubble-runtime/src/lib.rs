@@ -10,13 +10,15 @@
 
 mod bubble;
 mod limits;
+mod member;
 mod recording;
 mod runtime;
 mod sys;
 
 pub use bubble::{Bubble, BubbleBuilder};
 pub use garonne_bubbles::{Access, AffinityKind, NAMES, Statistics};
-pub use runtime::{Activity, activity, scheduler, set_scheduler, set_work_left};
+pub use member::Member;
+pub use runtime::{Activity, activity, is_asked_for, scheduler, set_scheduler, set_work_left};
 
 use garonne_bubble_modules::SchedulerError;
 use garonne_bubbles::FrameworkError;

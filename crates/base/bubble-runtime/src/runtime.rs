@@ -187,6 +187,10 @@ impl BubbleRuntime {
             let thread = ThreadId(fiber.number() as u32);
             state.store(thread, fiber);
             state.make_ready(thread);
+            if !state.is_thread_submitted(thread) {
+                // It is counted when the bubble is submitted.
+                state.held.fetch_sub(1, Ordering::SeqCst);
+            }
             let view = state.framework.view();
             let entity = Entity::Thread(thread);
             let queued = std::iter::once(entity)
@@ -217,6 +221,33 @@ impl State {
         self.framework.view().thread(thread).map(|it| it.state)
     }
 
+    /// The fiber that a processor runs next. A thread whose fiber has not come yet waits for it.
+    fn next_fiber(&mut self, processor: ProcessorId) -> Option<ReadyFiber> {
+        loop {
+            let thread = self.framework.next(processor).ok().flatten()?;
+            let stored = self.fibers.get_mut(thread.0 as usize);
+            if let Some(fiber) = stored.and_then(Option::take) {
+                return Some(fiber);
+            }
+            let done = self.framework.block(processor);
+            debug_assert!(done.is_ok(), "{done:?}");
+        }
+    }
+
+    /// How many ready fibers are in a bubble or thread.
+    fn stored_in(&self, entity: Entity) -> usize {
+        match entity {
+            Entity::Thread(thread) => {
+                let stored = self.fibers.get(thread.0 as usize);
+                usize::from(stored.is_some_and(Option::is_some))
+            }
+            Entity::Bubble(bubble) => {
+                let children = self.framework.view().children(bubble).iter();
+                children.map(|child| self.stored_in(*child)).sum()
+            }
+        }
+    }
+
     /// The thread let others run, or was woken.
     fn make_ready(&mut self, thread: ThreadId) {
         let done = match self.thread_state(thread) {
@@ -238,15 +269,14 @@ impl State {
     }
 
     /// The thread has ended. Returns who waits for bubbles that ended with it.
-    fn end(&mut self, thread: ThreadId) -> Vec<Arc<Completion>> {
+    pub(crate) fn end(&mut self, thread: ThreadId) -> Vec<Arc<Completion>> {
         let around: Vec<BubbleId> = {
             let view = self.framework.view();
             view.around(Entity::Thread(thread)).collect()
         };
         let done = match self.thread_state(thread) {
             Some(ThreadState::Running(processor)) => self.framework.end(processor).map(|_| ()),
-            Some(ThreadState::Blocked) => self.framework.end_blocked(thread),
-            _ => Ok(()),
+            _ => self.framework.withdraw(thread),
         };
         debug_assert!(done.is_ok(), "{done:?}");
         self.release(Entity::Thread(thread));
@@ -314,7 +344,7 @@ impl State {
             found.is_some_and(|bubble| bubble.state == BubbleState::New)
         };
         let ready = match is_new(self) {
-            true => self.framework.view().statistics(entity).ready,
+            true => self.stored_in(entity),
             false => 0,
         };
         let submitted = self.framework.submit(entity);
@@ -334,6 +364,11 @@ impl State {
             .chain(view.around(Entity::Bubble(bubble)))
             .filter_map(|bubble| view.bubble(bubble))
             .all(|bubble| bubble.state != BubbleState::New)
+    }
+
+    fn is_thread_submitted(&self, thread: ThreadId) -> bool {
+        let around = self.framework.view().parent(Entity::Thread(thread));
+        around.is_none_or(|bubble| self.is_submitted(bubble))
     }
 
     /// Nothing more is put into a bubble: it may end.
@@ -398,11 +433,10 @@ impl GuestScheduler for BubbleRuntime {
             // Its worker is stuck in the kernel, and this one replaces it.
             let _ = state.framework.block(processor);
         }
-        let thread = state.framework.next(processor).ok().flatten();
+        let found = state.next_fiber(processor);
         // Fibers leave by themselves; nobody can be preempted.
         state.framework.to_preempt();
         state.tell_fault();
-        let found = thread.and_then(|thread| state.fibers.get_mut(thread.0 as usize)?.take());
         if found.is_some() {
             self.held.fetch_sub(1, Ordering::SeqCst);
         }
@@ -438,6 +472,13 @@ impl GuestScheduler for BubbleRuntime {
         state.tell_fault();
         state.write_records();
     }
+}
+
+/// Tells whether the environment says something of bubbles: their scheduler, or a file.
+pub fn is_asked_for() -> bool {
+    [ENV_BUBBLES, ENV_BUBBLES_TRACE]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// Puts another scheduler in force: a stock one by name, or a module by its file.

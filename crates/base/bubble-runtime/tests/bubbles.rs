@@ -1,10 +1,12 @@
 //! Bubbles of fibers under seeds and on this machine's workers.
 
 use garonne_bubble_runtime::{
-    Access, AffinityKind, Bubble, BubbleBuilder, BubbleError, NAMES, activity, scheduler,
+    Access, AffinityKind, Bubble, BubbleBuilder, BubbleError, Member, NAMES, activity, scheduler,
     set_scheduler, set_work_left,
 };
-use garonne_fiber::{Barrier, Builder, Mutex, Simulation, pin, sleep, spawn, yield_now};
+use garonne_fiber::{
+    Barrier, Builder, Mutex, Place, Semaphore, Simulation, pin, sleep, spawn, yield_now,
+};
 use garonne_topology::Tree;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,6 +129,94 @@ fn schedulers_are_swapped_while_fibers_run() {
     }
 }
 
+/// Fibers that outlive bubbles are threads of one after the other, as those of OpenMP's teams are.
+/// Some come late, some wait inside, and one thread of each bubble is nobody's.
+fn serving_world(done: &Arc<AtomicUsize>) {
+    const SERVING: usize = 3;
+    const ROUNDS: usize = 4;
+    let anywhere = Place::Machine;
+    let docks: Vec<_> = (0..SERVING)
+        .map(|_| Arc::new((Semaphore::new(0), Mutex::new(None::<Option<Member>>))))
+        .collect();
+    let (ended, left) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
+    let serving: Vec<_> = docks
+        .iter()
+        .map(|dock| {
+            let (dock, ended, done) = (dock.clone(), ended.clone(), done.clone());
+            let left = left.clone();
+            spawn(move || {
+                loop {
+                    dock.0.wait();
+                    let Some(Some(mut member)) = dock.1.lock().take() else {
+                        break;
+                    };
+                    yield_now();
+                    assert!(member.enter());
+                    assert!(!garonne_fiber::enter_guest(7), "it is in a bubble");
+                    yield_now();
+                    sleep(Duration::from_micros(1));
+                    done.fetch_add(1, Ordering::Relaxed);
+                    ended.post();
+                    drop(member);
+                    *left.lock() += 1;
+                    yield_now();
+                }
+            })
+        })
+        .collect();
+    for round in 0..ROUNDS {
+        let outer = Bubble::new(None).unwrap();
+        let bubble = BubbleBuilder::new().build(Some(&outer)).unwrap();
+        // Half of the rounds members come before the bubble around is submitted.
+        if round % 2 == 0 {
+            outer.submit().unwrap();
+        }
+        let threads = (0..=SERVING).map(|_| ("serving", &anywhere));
+        let mut members = bubble.expect(threads).unwrap();
+        drop(members.pop());
+        for (dock, member) in docks.iter().zip(members) {
+            *dock.1.lock() = Some(Some(member));
+            dock.0.post();
+        }
+        yield_now();
+        outer.submit().unwrap();
+        (0..SERVING).for_each(|_| ended.wait());
+        bubble.join().unwrap();
+        let statistics = bubble.statistics();
+        assert_eq!((statistics.threads, statistics.ended), (0, SERVING + 1));
+        outer.join().unwrap();
+        assert!(matches!(
+            bubble.expect([("late", &anywhere)]),
+            Err(BubbleError::Framework(_))
+        ));
+    }
+    for dock in &docks {
+        *dock.1.lock() = Some(None);
+        dock.0.post();
+    }
+    serving.into_iter().for_each(|fiber| fiber.join().unwrap());
+    assert_eq!(*left.lock(), SERVING * ROUNDS);
+}
+
+const SERVED: usize = 12;
+
+#[test]
+fn fibers_enter_one_bubble_after_the_other() {
+    for seed in seeds() {
+        for name in NAMES {
+            let done = Arc::new(AtomicUsize::new(0));
+            let counted = done.clone();
+            let machine = Tree::regular(1 + (seed % 2) as u32, 2, 1, 2);
+            let outcome = Simulation::new(machine, seed).run(move || {
+                set_scheduler(name).unwrap();
+                serving_world(&counted);
+            });
+            let found = (outcome.stuck, done.load(Ordering::Relaxed));
+            assert_eq!(found, (0, SERVED), "{name}: GARONNE_SEED={seed}");
+        }
+    }
+}
+
 /// One test, because the process has one scheduler.
 #[test]
 fn bubbles_run_on_real_workers() {
@@ -139,6 +229,9 @@ fn bubbles_run_on_real_workers() {
         let counted = done.clone();
         spawn(move || nested_world(&counted)).join().unwrap();
         assert_eq!(done.load(Ordering::Relaxed), 2 * DONE);
+        let counted = done.clone();
+        spawn(move || serving_world(&counted)).join().unwrap();
+        assert_eq!(done.load(Ordering::Relaxed), 2 * DONE + SERVED);
     }
     assert!(set_scheduler("sometimes").is_err() && set_scheduler("/dev/null").is_err());
 

@@ -42,6 +42,9 @@ pub enum FrameworkError {
     /// The processor runs a thread already.
     #[error("processor {} runs a thread already", .0.0)]
     RunsAlready(ProcessorId),
+    /// The thread runs.
+    #[error("thread {} runs", .0.0)]
+    Runs(ThreadId),
     /// The thread is not blocked.
     #[error("thread {} is not blocked", .0.0)]
     NotBlocked(ThreadId),
@@ -408,16 +411,19 @@ impl Framework {
         Ok(thread)
     }
 
-    /// A blocked thread ends without having run again.
+    /// A thread that does not run ends without having run again: a blocked or a ready one.
     ///
     /// # Errors
-    /// There is no such thread, or it is not blocked.
-    pub fn end_blocked(&mut self, thread: ThreadId) -> Result<(), FrameworkError> {
+    /// There is no such thread, it runs, or it has ended.
+    pub fn withdraw(&mut self, thread: ThreadId) -> Result<(), FrameworkError> {
+        let entity = Entity::Thread(thread);
         let found = self.view.thread(thread);
-        let found = found.ok_or(FrameworkError::NoEntity(Entity::Thread(thread)))?;
-        if found.state != ThreadState::Blocked {
-            return Err(FrameworkError::NotBlocked(thread));
+        match found.ok_or(FrameworkError::NoEntity(entity))?.state {
+            ThreadState::Ended => return Err(FrameworkError::Ended(entity)),
+            ThreadState::Running(_) => return Err(FrameworkError::Runs(thread)),
+            ThreadState::Held | ThreadState::Queued(_) | ThreadState::Blocked => {}
         }
+        self.take_out(entity);
         self.thread_ended(thread);
         Ok(())
     }

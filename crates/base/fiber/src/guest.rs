@@ -121,3 +121,35 @@ pub fn guest_number() -> Option<u64> {
     });
     number.filter(|number| *number != NO_GUEST)
 }
+
+/// Makes the fiber that calls this a guest's under this number. It returns when the guest lets it
+/// run. `false`: the caller runs no fiber, or one that a guest places already.
+pub fn enter_guest(number: u64) -> bool {
+    let enters = crate::context::with_current(|fiber: Option<&Fiber>| {
+        let word = &fiber?.guest_number;
+        let new = (NO_GUEST, number, Ordering::Relaxed, Ordering::Relaxed);
+        word.compare_exchange(new.0, new.1, new.2, new.3).ok()
+    });
+    if enters.is_some() {
+        crate::yield_now();
+    }
+    enters.is_some()
+}
+
+/// Takes the fiber that calls this back from the guest that places it, which is told that the
+/// fiber has ended. It goes on where it is. `false`: no guest places it.
+pub fn leave_guest() -> bool {
+    let left = crate::context::with_current(|fiber: Option<&Fiber>| {
+        let number = fiber?.guest_number.swap(NO_GUEST, Ordering::Relaxed);
+        (number != NO_GUEST).then_some(number)
+    });
+    let guest = crate::runtime::scheduler().guest.get().cloned();
+    match (left, guest) {
+        (Some(number), Some(guest)) => {
+            // What a scheduler needs of a stack is not a fiber's to know.
+            crate::on_worker_stack(|| guest.ended(number));
+            true
+        }
+        _ => false,
+    }
+}

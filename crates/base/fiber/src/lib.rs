@@ -86,7 +86,9 @@ pub use condvar::Condvar;
 #[cfg(not(loom))]
 pub use context::on_worker_stack;
 #[cfg(not(loom))]
-pub use guest::{GuestHost, GuestScheduler, ReadyFiber, guest, guest_number};
+pub use guest::{
+    GuestHost, GuestScheduler, ReadyFiber, enter_guest, guest, guest_number, leave_guest,
+};
 #[cfg(not(loom))]
 pub use identity::Identity;
 #[cfg(not(loom))]
