@@ -1,10 +1,12 @@
 """mpi4py's own suite, built unmodified against our mpicc: whole on 2 ranks, a part of it on 1 and 3; in a soak whole on 1 to 5.
+Its tests of mpi4py.futures, which its suite leaves out, with and without its own launcher of workers.
 
 What is skipped is decided by tests/mpi4py/run.py from the table of functions, and counted here by function.
 """
 
 import collections
 import json
+import re
 import shutil
 import tempfile
 
@@ -18,6 +20,10 @@ SOAK_LIMIT_S = 5400
 PART = ["test_cco_buf", "test_cco_vec", "test_cco_nb_buf", "test_comm$", "test_comm_inter", "test_comm_topo", "test_group",
         "test_p2p_buf", "test_p2p_obj", "test_request", "test_threads"]
 
+# As mpi4py's own makefile runs test_futures.py: on so many ranks, with the options of Python before it.
+FUTURES = [(1, []), (2, []), (1, ["-m", "mpi4py.futures"]), (2, ["-m", "mpi4py.futures"]), (3, ["-m", "mpi4py.futures"])]
+FUTURES_LIMIT_S = 600
+
 
 def suite(context):
     context.installed()
@@ -27,6 +33,10 @@ def suite(context):
         limit = SOAK_LIMIT_S if context.soak else WHOLE_LIMIT_S
         yield run_case(context, f"mpi4py/whole on {ranks}", ranks, [], limit)
     yield processes(context)
+    for ranks, module in FUTURES if context.soak else FUTURES[:1]:
+        yield Case(f"mpi4py/futures{' with workers' if module else ''} on {ranks}", lambda ranks=ranks, module=module: futures(context, ranks, module), alone=True)
+    for ranks in [2, 3, 4, 5] if context.soak else [3]:
+        yield run_case(context, f"mpi4py/ulfm on {ranks}", ranks, ["-i", "test_ulfm"], PART_LIMIT_S)
     if not context.soak:
         for ranks in [1, 3]:
             include = [word for module in PART for word in ("-i", module.replace("$", r"\.py"))]
@@ -44,6 +54,20 @@ def processes(context):
             raise Failure(f"it did not come to its end (log: {result.log})")
 
     return Case("mpi4py/subprocesses and multiprocessing", run, alone=True)
+
+
+def futures(context, ranks, module):
+    """Without workers each process spawns them; with workers all ranks but the first are these."""
+    program = [context.state / "venv/bin/python", *module, context.state / "mpi4py/demo/futures/test_futures.py", "-v"]
+    env = context.environment({"MPI4PY_LIBMPI": str(context.prefix / "lib/libmpi_abi.so.1")})
+    result = context.execute(f"mpi4py futures {len(module)} on {ranks}", [*context.launcher(ranks), *program], FUTURES_LIMIT_S, env=env)
+    check(result)
+    scores = re.findall(r"^Ran (\d+) tests? in .*\n\nOK(?: \(skipped=(\d+)\))?$", result.output, re.M)
+    if not scores:
+        raise Failure(f"it does not say that its tests passed (log: {result.log})")
+    outcomes = [Outcome(f"mpi4py/futures{' with workers' if module else ''} on {ranks}", "passed", count=sum(int(run) - int(left or 0) for run, left in scores))]
+    left = sum(int(left or 0) for _, left in scores)
+    return outcomes + ([Outcome(f"mpi4py/futures on {ranks}", "skipped", "mpi4py's own: a pool of workers that it does not have with these options", count=left)] if left else [])
 
 
 def run_case(context, name, ranks, arguments, limit, launcher=None):
