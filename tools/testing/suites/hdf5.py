@@ -1,8 +1,8 @@
-"""Parallel HDF5 from the distribution's source package, built with our mpicc: its own parallel tests, in a soak alone, since the build takes minutes."""
+"""Parallel HDF5's own parallel tests, in a soak alone, since building them takes minutes."""
 
+from .. import hdf5_build
 from ..runner import Case, Failure, check
 
-CONFIGURE = ["--enable-parallel", "--disable-shared", "--disable-hl", "--disable-fortran", "--disable-cxx"]
 RANKS = 4
 LIMIT_S = 1500
 # How each says that it has found nothing.
@@ -15,15 +15,9 @@ PROGRAMS = {
 def suite(context):
     if not context.soak:
         return
-    context.installed()
-    source, place = context.state / "sources/hdf5", context.work / f"hdf5-{context.key()}"
-    check(context.execute("hdf5 fetch", ["python3", "tools/debian_source.py", "hdf5", source], timeout=300))
-    if not (place / "ready").exists():
-        place.mkdir(exist_ok=True)
-        check(context.execute("hdf5 configure", [source / "configure", *CONFIGURE, f"CC={context.mpicc()}", "CFLAGS=-O1 -w"], timeout=900, cwd=place))
-        for directory, *targets in ["src"], ["test", "libh5test.la"], ["testpar", *PROGRAMS, "t_pflush1", "t_pflush2"]:
-            check(context.execute(f"hdf5 build {directory}", ["make", "-j2", "-C", directory, *targets], timeout=3000, cwd=place))
-        (place / "ready").touch()
+    place = hdf5_build.built(context)
+    for directory, *targets in ["test", "libh5test.la"], ["testpar", *PROGRAMS, "t_pflush1", "t_pflush2"]:
+        check(context.execute(f"hdf5 build {directory}", ["make", "-j2", "-C", directory, *targets], timeout=3000, cwd=place))
     for name, words in PROGRAMS.items():
         yield Case(f"hdf5/{name} on {RANKS}", lambda name=name, words=words: program(context, place, name, words), alone=True)
     yield Case(f"hdf5/t_pflush on {RANKS}", lambda: flushed(context, place), alone=True)
