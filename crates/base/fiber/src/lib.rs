@@ -52,7 +52,9 @@ mod parking_lot;
 mod place;
 #[cfg(not(loom))]
 mod posix_thread;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(dead_code))]
+mod priority;
+#[cfg_attr(loom, allow(dead_code))]
 mod run_queues;
 #[cfg(not(loom))]
 mod runtime;
@@ -105,6 +107,7 @@ pub use parking_lot::{ParkOutcome, Parker, ParkingLot};
 pub use place::Place;
 #[cfg(not(loom))]
 pub use posix_thread::PosixThread;
+pub use priority::Priority;
 #[cfg(not(loom))]
 pub use runtime::{blocking, now, start_workers, worker_cpus, worker_threads, workers};
 #[cfg(not(loom))]
@@ -113,8 +116,8 @@ pub use semaphore::Semaphore;
 pub use simulation::{Outcome, Simulation};
 #[cfg(not(loom))]
 pub use spawn::{
-    Builder, FiberHandle, JoinHandle, Pin, Priority, caller, current, exit, machine, pin, queued,
-    sleep, spawn, yield_now,
+    Builder, FiberHandle, JoinHandle, Pin, caller, current, exit, machine, pin, queued, sleep,
+    spawn, yield_now,
 };
 
 /// Why a fiber cannot be started.

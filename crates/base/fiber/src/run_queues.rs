@@ -4,13 +4,11 @@
 //! the queues of the areas around it, its core's first, and then takes from others by distance.
 //! Items move between queues one by one, so that a bubble scheduler may place them.
 
-use crate::Priority;
+use crate::facade::{AtomicUsize, Mutex, Ordering, lock};
 use crate::limits::STEAL_LOOKS;
-use garonne_sync::mutex::lock;
+use crate::priority::Priority;
 use garonne_topology::Tree;
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of priorities.
 const LEVELS: usize = 3;
@@ -26,7 +24,7 @@ struct RunQueue<T> {
 impl<T> RunQueue<T> {
     fn new() -> Self {
         Self {
-            lengths: Default::default(),
+            lengths: std::array::from_fn(|_| AtomicUsize::new(0)),
             ready: Mutex::new(std::array::from_fn(|_| VecDeque::new())),
         }
     }
@@ -196,5 +194,67 @@ mod tests {
         queues.push(0, Priority::High, 4);
         assert_eq!(queues.rotate(0, Priority::Normal, 5), 4);
         assert_eq!(queues.pop(0, false, |_| true), Some(5));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    fn model(body: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(body);
+    }
+
+    /// One thread queues at two areas and rotates, another takes from its own core and from afar.
+    /// Nothing is lost or taken twice, and a queue that is not empty says so.
+    #[test]
+    fn each_item_is_taken_once() {
+        model(|| {
+            let tree = Tree::regular(1, 1, 1, 2);
+            let queues = Arc::new(RunQueues::new(&tree));
+            let taker = {
+                let queues = queues.clone();
+                loom::thread::spawn(move || {
+                    let first = queues.pop(1, false, |_| true);
+                    let second = queues.pop(1, true, |item| *item != 2);
+                    first.into_iter().chain(second).collect::<Vec<u32>>()
+                })
+            };
+            queues.push(tree.root(), Priority::Normal, 1);
+            queues.push(0, Priority::High, 2);
+            assert!(!queues.has_any() || queues.len(0) <= 1);
+            let mut taken = vec![queues.rotate(0, Priority::Normal, 3)];
+            taken.extend(taker.join().unwrap());
+            while queues.has_any() {
+                taken.push(queues.pop(0, false, |_| true).unwrap());
+            }
+            taken.sort_unstable();
+            assert_eq!(taken, [1, 2, 3]);
+        });
+    }
+
+    /// An item is moved to another queue, as for a bubble scheduler, while a worker looks for it.
+    /// Either of the two gets it.
+    #[test]
+    fn an_item_that_moves_is_not_lost() {
+        model(|| {
+            let tree = Tree::regular(1, 1, 1, 2);
+            let queues = Arc::new(RunQueues::new(&tree));
+            queues.push(0, Priority::Normal, 7);
+            let mover = {
+                let queues = queues.clone();
+                loom::thread::spawn(move || {
+                    if let Some(item) = queues.remove(|item| *item == 7) {
+                        queues.push(1, Priority::Normal, item);
+                    }
+                })
+            };
+            let taken = queues.pop(0, false, |_| true);
+            mover.join().unwrap();
+            assert_ne!(taken.is_some(), queues.has_any());
+        });
     }
 }

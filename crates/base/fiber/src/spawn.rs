@@ -4,24 +4,12 @@ use crate::context::{self, ANYWHERE, Fiber, Runnable, STACKS};
 use crate::guest::ReadyFiber;
 use crate::limits::STACK_DEFAULT;
 use crate::wait_queue::WaitHandle;
-use crate::{Identity, Place, SpawnError, local, runtime};
+use crate::{Identity, Place, Priority, SpawnError, local, runtime};
 use garonne_sync::mutex::lock;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// How urgent a fiber is. Of the fibers that a worker may run, the most urgent ones go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Priority {
-    /// Before all others.
-    High = 0,
-    /// What a fiber has that asks for nothing.
-    #[default]
-    Normal = 1,
-    /// When a worker has nothing else to run.
-    Low = 2,
-}
 
 /// Attributes of a fiber that is about to start.
 #[derive(Debug)]
