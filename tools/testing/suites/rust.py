@@ -33,7 +33,7 @@ def suite(context):
 def all_orders(context):
     """What is shared without locks under loom, which tries every order of its steps."""
     env = {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": str(context.work / "loom")}
-    return cargo_test(context, ["-p", "garonne-sync", "-p", "garonne-fiber", "--release", "--lib"], env, "rust all orders")
+    return cargo_test(context, ["-p", "garonne-sync", "-p", "garonne-fiber", "-p", "garonne-openmp", "--release", "--lib"], env, "rust all orders")
 
 
 def random_schedules(context):

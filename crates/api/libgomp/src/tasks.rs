@@ -139,7 +139,9 @@ pub unsafe extern "C" fn GOMP_task(
         },
         event,
     };
-    if !may_defer || thread.runs_at_once(0) {
+    // What the task waits for may come from this thread, after this call.
+    let is_plain = flags & (DEPEND | DETACH) == 0;
+    if !may_defer || thread.runs_at_once(0) || is_plain && thread.runs_plain_at_once() {
         if copy.is_some() {
             // SAFETY: as the compiler passes them.
             let (block, at) = unsafe { copied(data, copy, bytes, alignment) };

@@ -1,33 +1,25 @@
 //! Waiting of OpenMP threads: a parker for each thread, and a table of waits by address.
 
-use crate::limits::{PARK_BUCKETS, SPIN_ROUNDS};
+use crate::limits::{PARK_BUCKETS, SPIN_ROUNDS, SPINS_PER_COUNT, SPINS_PER_LOOK};
+use crate::park_word::ParkWord;
 use garonne_fiber::Semaphore;
 use garonne_sync::mutex::lock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// The thread runs, and nobody has notified it.
-const EMPTY: u32 = 0;
-/// The thread has said that it is about to wait, and looks once more.
-const IDLE: u32 = 1;
-/// The thread waits.
-const PARKED: u32 = 2;
-/// The thread was notified: its next wait ends at once.
-const NOTIFIED: u32 = 3;
 
 /// What one OpenMP thread waits on. Spurious ends are allowed: whoever waits looks again.
 #[derive(Debug)]
 pub(crate) struct Parker {
-    state: AtomicU32,
+    word: ParkWord,
     semaphore: Semaphore,
-    /// The thread waits in a barrier, where it runs any task of its team.
+    /// The thread waits in a barrier, where it runs any task of its team. The thread alone sets it.
     takes_tasks: AtomicBool,
 }
 
 impl Default for Parker {
     fn default() -> Self {
         Self {
-            state: AtomicU32::new(EMPTY),
+            word: ParkWord::new(),
             semaphore: Semaphore::new(0),
             takes_tasks: AtomicBool::new(false),
         }
@@ -37,42 +29,40 @@ impl Default for Parker {
 impl Parker {
     /// The thread is about to wait. It looks once more before it parks.
     pub(crate) fn announce(&self) {
-        let from = (EMPTY, IDLE, Ordering::SeqCst, Ordering::SeqCst);
-        let _ = self.state.compare_exchange(from.0, from.1, from.2, from.3);
+        self.word.announce();
     }
 
     /// The thread does not wait after all.
     pub(crate) fn cancel(&self) {
-        self.state.swap(EMPTY, Ordering::SeqCst);
+        self.word.awake();
     }
 
     /// Waits until somebody notifies the thread, or has done so since `announce`.
     pub(crate) fn park(&self) {
-        let waits = self
-            .state
-            .compare_exchange(IDLE, PARKED, Ordering::SeqCst, Ordering::SeqCst);
-        if waits.is_ok() {
+        if self.word.sleeps() {
             self.semaphore.wait();
         }
-        self.state.swap(EMPTY, Ordering::SeqCst);
+        self.word.awake();
     }
 
-    /// Ends the thread's wait, or its next one.
+    /// What the thread may wait for has changed: ends its wait.
     pub(crate) fn notify(&self) {
-        if self.state.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
+        if self.word.notify() {
             self.semaphore.post();
         }
     }
 
     /// The thread waits where it runs any task, or no longer does. Returns what it did before.
     pub(crate) fn set_takes_tasks(&self, takes: bool) -> bool {
-        self.takes_tasks.swap(takes, Ordering::SeqCst)
+        let before = self.takes_tasks.load(Ordering::Relaxed);
+        // Before the word says that it is idle.
+        self.takes_tasks.store(takes, Ordering::Release);
+        before
     }
 
     /// Tells whether the thread waits for tasks, or is about to.
     pub(crate) fn is_idle(&self) -> bool {
-        self.takes_tasks.load(Ordering::SeqCst)
-            && matches!(self.state.load(Ordering::SeqCst), IDLE | PARKED)
+        self.word.is_idle() && self.takes_tasks.load(Ordering::Acquire)
     }
 }
 
@@ -81,6 +71,9 @@ static ACTIVE: AtomicUsize = AtomicUsize::new(1);
 
 /// Counts threads that become active, or idle.
 pub(crate) fn add_active(threads: isize) {
+    if threads == 0 {
+        return;
+    }
     ACTIVE.fetch_add(threads as usize, Ordering::Relaxed);
 }
 
@@ -99,7 +92,7 @@ pub(crate) fn wait_until(
     mut is_over: impl FnMut() -> bool,
     mut work: impl FnMut() -> bool,
 ) {
-    let mut spins = 0;
+    let (mut spins, mut rounds) = (0, spin_rounds());
     loop {
         if is_over() {
             return;
@@ -108,9 +101,19 @@ pub(crate) fn wait_until(
             spins = 0;
             continue;
         }
-        if spins < spin_rounds() {
-            spins += 1;
-            std::hint::spin_loop();
+        if spins < rounds {
+            // Only the awaited word is looked at, since others write the rest.
+            for _ in 0..SPINS_PER_LOOK {
+                std::hint::spin_loop();
+                if is_over() {
+                    return;
+                }
+            }
+            spins += SPINS_PER_LOOK;
+            if spins.is_multiple_of(SPINS_PER_COUNT) {
+                // More threads may have become active.
+                rounds = spin_rounds();
+            }
             continue;
         }
         parker.announce();

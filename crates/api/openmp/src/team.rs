@@ -3,21 +3,12 @@
 use crate::loops::{LoopRequest, Share};
 use crate::parker::{self, Parker};
 use crate::task::TaskPool;
+use crate::team_barrier::TeamBarrier;
 use garonne_bubble_runtime::Bubble;
 use garonne_sync::mutex::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// One of a team's two barriers. It opens when all have come and no task is left.
-#[derive(Debug, Default)]
-pub(crate) struct TeamBarrier {
-    come: AtomicUsize,
-    /// Times that somebody has begun to open it: one thread does each time.
-    opened: AtomicU64,
-    /// Times that it has opened.
-    generation: AtomicU64,
-}
 
 /// Worksharing constructs that some thread is in, by their number.
 #[derive(Debug, Default)]
@@ -112,7 +103,7 @@ impl Team {
 
     /// Generations of both barriers, before a task ends.
     pub(crate) fn generations(&self) -> [u64; 2] {
-        [&self.barrier, &self.end].map(|barrier| barrier.generation.load(Ordering::SeqCst))
+        [&self.barrier, &self.end].map(TeamBarrier::generation)
     }
 
     /// No task is left: opens the barrier in which all threads wait.
@@ -121,25 +112,10 @@ impl Team {
         self.open(&self.end, generations[1]);
     }
 
-    /// Opens a barrier if all have come and no task is left. Nothing changes that condition but
-    /// the opening: a new task comes from a task, or from a thread that has not come.
     fn open(&self, barrier: &TeamBarrier, generation: u64) {
-        let is_due = barrier.come.load(Ordering::SeqCst) == self.size && self.tasks.are_done();
-        let opens = is_due
-            && barrier
-                .opened
-                .compare_exchange(
-                    generation,
-                    generation + 1,
-                    Ordering::SeqCst,
-                    Ordering::SeqCst,
-                )
-                .is_ok();
-        if opens {
-            self.share_cancelled.store(false, Ordering::Relaxed);
-            barrier.come.store(0, Ordering::Relaxed);
-            // SYNC(team-barrier): pairs with `wait`.
-            barrier.generation.store(generation + 1, Ordering::SeqCst);
+        let are_tasks_done = || self.tasks.are_done();
+        let prepare = || self.share_cancelled.store(false, Ordering::Relaxed);
+        if barrier.open(generation, self.size, are_tasks_done, prepare) {
             self.notify_all();
         }
     }
@@ -152,15 +128,19 @@ impl Team {
         parker: &Parker,
         work: impl FnMut() -> bool,
     ) -> bool {
-        let generation = barrier.generation.load(Ordering::SeqCst);
+        let generation = barrier.generation();
         if cancellable && self.is_cancelled() {
             return true;
         }
-        if barrier.come.fetch_add(1, Ordering::SeqCst) + 1 == self.size {
+        if self.size == 1 && self.tasks.are_done() {
+            // Nobody is waited for.
+            self.share_cancelled.store(false, Ordering::Relaxed);
+            return false;
+        }
+        if barrier.come(self.size) {
             self.open(barrier, generation);
         }
-        // SYNC(team-barrier)
-        let is_open = || barrier.generation.load(Ordering::Acquire) != generation;
+        let is_open = || barrier.generation() != generation;
         let is_over = || is_open() || (cancellable && self.is_cancelled());
         let before = parker.set_takes_tasks(true);
         parker::wait_until(parker, is_over, work);

@@ -2,7 +2,7 @@
 
 use crate::binding::distribute;
 use crate::icv::{Icv, ProcBind, globals};
-use crate::limits::{TASKS_PER_THREAD, TEAM_MAX};
+use crate::limits::{NESTED_TASKS_MAX, TASKS_PER_THREAD, TEAM_MAX};
 use crate::loops::{Cursor, LoopRequest, Share};
 use crate::parker::{self, Parker};
 use crate::pool::{self, Assignment, Dock};
@@ -57,8 +57,9 @@ struct Context {
 }
 
 impl Context {
-    fn new(team: Arc<Team>, number: usize, icv: Icv, group: Option<Arc<TaskGroup>>) -> Self {
-        Self {
+    /// In a box, since contexts change places at each region's begin and end.
+    fn new(team: Arc<Team>, number: usize, icv: Icv, group: Option<Arc<TaskGroup>>) -> Box<Self> {
+        Box::new(Self {
             team,
             number,
             current: Current {
@@ -73,7 +74,7 @@ impl Context {
             place: None,
             partition: (0, globals().places.len()),
             docks: Vec::new(),
-        }
+        })
     }
 }
 
@@ -98,13 +99,16 @@ pub struct Region {
 #[derive(Debug)]
 pub struct Thread {
     parker: Arc<Parker>,
-    context: RefCell<Context>,
+    context: RefCell<Box<Context>>,
     /// Contexts of the regions around the innermost one.
-    outer: RefCell<Vec<Context>>,
+    #[allow(clippy::vec_box, reason = "they go in and out of `context`")]
+    outer: RefCell<Vec<Box<Context>>>,
     /// Threads of its outermost teams, so that the same thread has the same number each time.
     pool: RefCell<Vec<Arc<Dock>>>,
     /// Number in the league, and the league's size less 1.
     league: Cell<(u32, u32)>,
+    /// Tasks that run inside of each other, each from where it was created.
+    nested_tasks: Cell<u32>,
     is_initial: bool,
     id: u32,
 }
@@ -156,6 +160,7 @@ fn make(parker: Arc<Parker>, is_initial: bool) -> &'static Thread {
         outer: RefCell::default(),
         pool: RefCell::default(),
         league: Cell::new((0, 0)),
+        nested_tasks: Cell::new(0),
         is_initial,
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
     }));
@@ -382,6 +387,9 @@ impl Thread {
             }
             return places;
         }
+        if docks.is_empty() {
+            return Vec::new();
+        }
         // Threads that fit the CPUs get one each, beside the one of this thread, which no worker
         // is: so none waits for another's CPU.
         let fits = parent.level == 0 && docks.len() < globals.cpus.len();
@@ -497,7 +505,7 @@ impl Thread {
     pub fn next_chunk(&self) -> Option<(u64, u64)> {
         self.first_loop();
         let mut context = self.context.borrow_mut();
-        let context = &mut *context;
+        let context = &mut **context;
         let share = context.share.as_ref()?;
         share.next(context.number as u64, &mut context.cursor)
     }
@@ -615,6 +623,14 @@ impl Thread {
         (context.team.clone(), context.current.task.clone())
     }
 
+    /// Tells whether a task that waits for nothing runs at once, since no other thread could run
+    /// it: but not deep inside others of that kind, whose stacks it would add to.
+    pub fn runs_plain_at_once(&self) -> bool {
+        self.context.borrow().team.size == 1
+            && self.nested_tasks.get() < NESTED_TASKS_MAX
+            && globals().max_priority == 0
+    }
+
     /// Tells whether a task runs at once, instead of waiting for a thread.
     pub fn runs_at_once(&self, more: usize) -> bool {
         let context = self.context.borrow();
@@ -646,7 +662,10 @@ impl Thread {
         let (team, parent) = self.team_and_task();
         let (group, icv) = (self.group(), self.icv());
         let (task, _) = Task::explicit(request, &parent, group, icv);
+        let depth = self.nested_tasks.get();
+        self.nested_tasks.set(depth + 1);
         self.run_as(&task);
+        self.nested_tasks.set(depth);
         let work = || match task.claim_child() {
             Some(child) => self.run_claimed(&team, Some(child)),
             None => self.run_one(&team),
