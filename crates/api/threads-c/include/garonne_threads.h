@@ -132,6 +132,12 @@ int garonne_bubbles_getmoves(uint64_t *done, uint64_t *refused);
 /* How much work the calling thread has left, in ns, for schedulers that weigh it. ESRCH: it is in no bubble. */
 int garonne_thread_setwork(uint64_t ns);
 
+/* The calling thread goes through this memory so many times from now on. Its pages move to the thread's NUMA node, or the thread to theirs, where
+ * that takes less time than far accesses would, by costs that are measured at the first call. Only a thread of this library that is in no bubble
+ * goes anywhere. Values stay. On a machine of one node nothing moves. EFAULT: the memory is not the program's. */
+enum { GARONNE_ATTACH_PAGES = 1, GARONNE_ATTACH_THREAD = 2, GARONNE_ATTACH_EITHER = 3 };
+int garonne_memory_attach(const void *memory, size_t bytes, int mode, uint64_t passes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,8 +3,8 @@
 use crate::objects::code;
 use crate::threads::text;
 use garonne_bubble_runtime::{
-    Access, AffinityKind, Bubble, BubbleBuilder, BubbleError, activity, scheduler, set_scheduler,
-    set_work_left,
+    Access, AffinityKind, Bubble, BubbleBuilder, BubbleError, MayMove, activity, attach_memory,
+    scheduler, set_scheduler, set_work_left,
 };
 use garonne_bubbles::FrameworkError;
 use garonne_fiber::{Place, SpawnError};
@@ -61,6 +61,7 @@ pub(crate) fn number(error: BubbleError) -> c_int {
         BubbleError::Spawn(SpawnError::NoPlace(_)) => libc::ENODEV,
         BubbleError::Spawn(SpawnError::StackTooLarge(_)) => libc::EINVAL,
         BubbleError::Spawn(_) => libc::EAGAIN,
+        BubbleError::Memory(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
         BubbleError::InsideItself => libc::EDEADLK,
     }
 }
@@ -239,6 +240,27 @@ pub unsafe extern "C" fn garonne_bubble_memory(
     let bubble = unsafe { known(bubble) }.and_then(CBubble::bubble);
     let attach = |bubble: &Bubble| bubble.attach_memory(memory as usize, bytes, access);
     code(bubble.and_then(|bubble| attach(bubble).map_err(number)))
+}
+
+/// `garonne_memory_attach`
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn garonne_memory_attach(
+    memory: *const c_void,
+    bytes: usize,
+    mode: c_int,
+    passes: u64,
+) -> c_int {
+    let may_move = match mode {
+        1 => MayMove::Pages,
+        2 => MayMove::Thread,
+        3 => MayMove::Both,
+        _ => return libc::EINVAL,
+    };
+    let attached = attach_memory(memory as usize, bytes, passes, may_move);
+    code(attached.map(|_| ()).map_err(number))
 }
 
 /// `struct garonne_bubble_statistics`

@@ -128,6 +128,9 @@ static void bubbles(const char *scheduler) {
     CHECK(garonne_bubble_setaffinity(inner, 7) == EINVAL && garonne_bubble_setpriority(inner, 2) == 0);
     CHECK(garonne_bubble_setplace(inner, "core:0") == 0 && garonne_bubble_setplace(inner, "core:9999") == ENODEV);
     CHECK(garonne_bubble_memory(inner, threads, sizeof threads, GARONNE_MEMORY_READ) == 0);
+    CHECK(garonne_memory_attach(threads, sizeof threads, GARONNE_ATTACH_PAGES, 1000) == 0);
+    CHECK(garonne_memory_attach(threads, sizeof threads, GARONNE_ATTACH_EITHER, 1) == 0);
+    CHECK(garonne_memory_attach(threads, sizeof threads, 0, 1) == EINVAL && garonne_memory_attach((void *)4096, 1 << 16, GARONNE_ATTACH_PAGES, 1) == EFAULT);
     CHECK(garonne_bubble_memory(inner, threads, sizeof threads, 0) == EINVAL && garonne_bubble_setpriority(inner, 3) == EBUSY);
     CHECK(garonne_attr_init(&attr) == 0);
     for (int i = 0; i < 8; i++) {

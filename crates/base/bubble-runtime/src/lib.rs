@@ -11,13 +11,17 @@
 mod bubble;
 mod limits;
 mod member;
+mod memory;
+mod memory_costs;
 mod recording;
 mod runtime;
 mod sys;
 
 pub use bubble::{Bubble, BubbleBuilder};
+pub use garonne_bubbles::MayMove;
 pub use garonne_bubbles::{Access, AffinityKind, NAMES, Statistics};
 pub use member::Member;
+pub use memory::{Attached, attach_memory};
 pub use runtime::{Activity, activity, is_asked_for, scheduler, set_scheduler, set_work_left};
 
 use garonne_bubble_modules::SchedulerError;
@@ -45,6 +49,9 @@ pub enum BubbleError {
     /// The file for the scheduler's decisions cannot be written.
     #[error("{0} cannot be written: {1}")]
     Trace(String, std::io::Error),
+    /// The kernel does not tell where memory is, or does not move it.
+    #[error("memory cannot be attached: {0}")]
+    Memory(std::io::Error),
     /// The caller is a fiber of the bubble that it waits for.
     #[error("a fiber cannot wait for the bubble that it is in")]
     InsideItself,

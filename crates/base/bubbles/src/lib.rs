@@ -26,7 +26,7 @@ pub mod view;
 pub use bubble::{Access, AffinityKind, Attributes, BubbleId, Entity, MemoryId, ThreadId};
 pub use framework::{Framework, FrameworkError, SchedulerFault};
 pub use machine::{Machine, PlaceId, ProcessorId};
-pub use migration::{MayMove, MemoryCosts, MemoryUse, MigrationPlan};
+pub use migration::{MayMove, MemoryCosts, MemoryUse, MigrationPlan, plan as plan_migration};
 pub use record::{Position, Record};
 pub use scheduler::{BubbleScheduler, Event, Move, MoveError, panic_text};
 pub use schedulers::{NAMES, UnknownScheduler, by_name};
