@@ -1,10 +1,12 @@
-/* Windows, built with every MPI: `rma MAP SAMPLES NANOSECONDS WINDOW_OPERATION:BYTES...`, on two ranks.
+/* Windows, built with every MPI: `rma MAP SAMPLES NANOSECONDS WINDOW_OPERATION:BYTES...`, on two ranks; contended operations on more, too.
  *
- * WINDOW is `allocate`, `create` or `dynamic`. Rank 0 is the origin, rank 1 the target. OPERATION:
+ * WINDOW is `allocate`, `shared`, `create` or `dynamic`. Rank 0 is the origin, rank 1 the target. OPERATION:
  *     put get fetch swap add   followed by a flush, within lock_all; the target waits in a barrier
  *     rate                     puts, one flush behind each RATE_PUTS of them; the time of one
  *     lock                     lock, put, unlock
- *     contend                  the same by both ranks at once for NANOSECONDS; the time of one at the rank that had the lock less often
+ *     contend                  the same by all ranks at once for NANOSECONDS, CONTENDED_NS at least; the time of one at the rank that had the lock least often
+ *     count                    fetch_and_op and flush by all ranks at once, likewise
+ *                              of both a second line, WINDOW_OPERATION_best: the time of one at the rank that came to it most often
  *     fence pscw               put between two fences, or within start and complete, post and wait
  *     computing                fetch_and_op and flush while the target computes without MPI for COMPUTING_NS; at most COMPUTING_CALLS
  *     free                     make and free the window
@@ -13,10 +15,11 @@
 
 #include <mpi.h>
 
-enum { RATE_PUTS = 1000, COMPUTING_CALLS = 100, CALLS_MAX = 1 << 20 };
-static const double COMPUTING_NS = 20e6;
+enum { RANKS_MAX = 16, RATE_PUTS = 1000, COMPUTING_CALLS = 1000, CALLS_MAX = 1 << 20 };
+/* Contended operations go on for so long at least: several time slices, where there are more ranks than cores. */
+static const double COMPUTING_NS = 50e6, CONTENDED_NS = 200e6;
 
-static int rank;
+static int rank, size;
 static char *own, *memory;
 static MPI_Aint target;
 static MPI_Win win;
@@ -30,10 +33,12 @@ static void make(const char *kind, int bytes)
     target = 0;
     if (starts(kind, "allocate")) {
         MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    } else if (starts(kind, "shared")) {
+        MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
     } else if (starts(kind, "create")) {
         MPI_Win_create(memory = own, bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
     } else {
-        MPI_Aint addresses[2];
+        MPI_Aint addresses[RANKS_MAX];
         MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
         MPI_Win_attach(win, memory = own, bytes);
         MPI_Get_address(own, &target);
@@ -101,36 +106,44 @@ static void row(const char *kind, const char *what, char *data, int bytes, long 
     }
 }
 
-/* Takes and gives up the lock of rank 1 for a while. Returns how often the rank did so that came to it less often. */
-static long contend(char *data, int bytes, double ns)
+/* Has rank 1's lock in turns with the others, or adds to its counter, for a while. Returns how often the rank did so that came to it least often, and into `most` that of the other end. */
+static long contend(int counts, char *data, int bytes, double ns, long *most)
 {
     long turns = 0, least;
     double start = now_ns();
     while (now_ns() - start < ns) {
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
-        operate("put", data, bytes);
-        MPI_Win_unlock(1, win);
+        if (counts) {
+            fetch();
+            MPI_Win_flush(1, win);
+        } else {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+            operate("put", data, bytes);
+            MPI_Win_unlock(1, win);
+        }
         turns++;
     }
     MPI_Allreduce(&turns, &least, 1, MPI_LONG, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(&turns, most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
     return least > 0 ? least : 1;
 }
 
 int main(int argc, char **argv)
 {
-    int size;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (argc < 5 || size != 2) {
-        fprintf(stderr, "usage: rma MAP SAMPLES NANOSECONDS WINDOW_OPERATION:BYTES..., on two ranks\n");
+    int alone = 1;
+    for (int i = 4; i < argc; i++)
+        alone = alone && (strstr(argv[i], "_contend:") || strstr(argv[i], "_count:"));
+    if (argc < 5 || size < 2 || size > RANKS_MAX || (size > 2 && !alone)) {
+        fprintf(stderr, "usage: rma MAP SAMPLES NANOSECONDS WINDOW_OPERATION:BYTES..., on two ranks, contended operations on up to %d\n", RANKS_MAX);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
     struct handoff *shared = handoff_map(argv[1]);
     uint64_t epoch = 0;
     double wanted_ns = atof(argv[3]);
-    int other = 1 - rank;
+    int other = rank == 0;
     MPI_Group all, group;
     MPI_Comm_group(MPI_COMM_WORLD, &all);
     MPI_Group_incl(all, 1, &other, &group);
@@ -143,7 +156,7 @@ int main(int argc, char **argv)
         int bytes = atoi(colon + 1);
         const char *what = line + 1;
         int both = starts(what, "fence") || starts(what, "pscw") || starts(what, "free");
-        int contends = starts(what, "contend"), passive = !both && !contends && !starts(what, "lock"), computes = starts(what, "computing");
+        int counts = starts(what, "count"), contends = starts(what, "contend") || counts, passive = !both && !contends && !starts(what, "lock"), computes = starts(what, "computing");
         char *data = calloc(1, (size_t)bytes);
         own = calloc(1, (size_t)bytes);
         if (!data || !own)
@@ -152,15 +165,19 @@ int main(int argc, char **argv)
             make(argv[i], bytes);
         if (starts(what, "fence"))
             MPI_Win_fence(0, win);
-        long calls = 1;
+        long calls = 1, most = 0;
         for (int sample = -1; sample < atoi(argv[2]); sample++) {
             double before = sample < 0 ? 0 : handoff_measure(shared, rank, &epoch), took = 0;
             if (passive && !computes && rank == 0)
                 MPI_Win_lock_all(0, win);
             if (contends) {
                 MPI_Barrier(MPI_COMM_WORLD);
-                took = wanted_ns;
-                calls = contend(data, bytes, wanted_ns);
+                took = wanted_ns > CONTENDED_NS ? wanted_ns : CONTENDED_NS;
+                if (counts)
+                    MPI_Win_lock_all(0, win);
+                calls = contend(counts, data, bytes, took, &most);
+                if (counts)
+                    MPI_Win_unlock_all(win);
             } else if (sample < 0 && !computes) {
                 /* How many calls a sample takes; both ranks know it where both take part. */
                 for (;; calls *= 2) {
@@ -196,6 +213,8 @@ int main(int argc, char **argv)
             double after = handoff_measure(shared, rank, &epoch);
             if (rank == 0)
                 printf("sample %s %d %.3f %.2f %.2f\n", argv[i], bytes, took / (double)calls, before, after);
+            if (rank == 0 && contends)
+                printf("sample %s_best %d %.3f %.2f %.2f\n", argv[i], bytes, took / (double)most, before, after);
         }
         if (starts(what, "fence"))
             MPI_Win_fence(0, win);

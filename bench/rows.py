@@ -22,18 +22,19 @@ def arguments(argv, name, doc, kinds, **defaults):
 
 
 def run(args, source, ranks, kinds, title, meanings, column="bytes", as_started=lambda peer: peer, deadly=()):
-    """`kinds`: numbers of each kind; `as_started`: a peer with the options of this part; `deadly`: kinds whose jobs are good if they print samples,
+    """`ranks`: how many, or a function of the kind that says so; `kinds`: numbers of each kind; `as_started`: a peer with the options of this part; `deadly`: kinds whose jobs are good if they print samples,
     whatever they end with. The exit code of the benchmark."""
     bench = Session(args)
     samples, programs = Samples(), bench.build(source)
     for turn in range(args.rounds):
         bench.say(f"round {turn + 1} of {args.rounds}")
         for kind in args.only:
+            size = ranks(kind) if callable(ranks) else ranks
             for number in kinds[kind]:
                 for peer, program in programs:
-                    printed = bench.run(as_started(peer), program, ranks, [*bench.sample_words(), f"{kind}:{number}"], DEADLY_LIMIT_S if kind in deadly else JOB_LIMIT_S, LINE if kind in deadly else None)
+                    printed = bench.run(as_started(peer), program, size, [*bench.sample_words(), f"{kind}:{number}"], DEADLY_LIMIT_S if kind in deadly else JOB_LIMIT_S, LINE if kind in deadly else None)
                     for what, count, ns, before, after in LINE.findall(printed):
-                        samples.add_any(peer.name, what, ranks, int(count), float(ns), float(before), float(after))
+                        samples.add_any(peer.name, what, size, int(count), float(ns), float(before), float(after))
     data = {**report.head(bench, samples), "rows": report.sample_rows(samples)}
     lines = report.title(data, title) + report.kind_tables(data["rows"], column, meanings)
     return bench.keep(data, report.finish(data, lines), {})

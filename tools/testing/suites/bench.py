@@ -158,7 +158,9 @@ def kinds_of(kinds):
     return report
 
 
-RMA = [f"{window}_{what}" for window in ("allocate", "create", "dynamic") for what in ("put", "fetch", "rate", "lock", "contend", "fence", "pscw", "computing", "free")]
+RMA = [f"{window}_{what}" for window in ("allocate", "shared", "create", "dynamic") for what in ("put", "fetch", "rate", "lock", "contend", "count", "fence", "pscw", "computing", "free")]
+# Second rows of what several ranks do at once.
+RMA_BEST = [f"{kind}_best" for kind in RMA if kind.endswith(("_contend", "_count"))]
 
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
@@ -170,7 +172,7 @@ PARTS = [
     ("threads", ["threads", *TINY], threads),
     ("flows", ["flows", *TINY], flows),
     ("ways", ["ways", *TINY], ways),
-    ("rma", ["rma", *TINY, "--only", ",".join(RMA)], kinds_of(RMA)),
+    ("rma", ["rma", *TINY, "--only", ",".join(RMA)], kinds_of([*RMA, *RMA_BEST])),
     ("spawn", ["spawn", *TINY], kinds_of(["spawn", "connect"])),
     ("io", ["io", *TINY], kinds_of(["write", "read", "alone_write", "alone_read", "open"])),
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
