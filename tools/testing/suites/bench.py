@@ -147,6 +147,14 @@ def openmp(data):
     yield "notes", not data["notes"]
 
 
+def posix(data):
+    """Each program that is there, both ways."""
+    missing = {note.split()[0] for note in data["notes"] if "is not installed" in note}
+    yield "programs", {row["what"].split()[0] for row in data["rows"]} == {"pigz", "xz", "sysbench"} - missing
+    yield "kinds", all(set(row["median"]) == {"kernel", "fibers"} and min(row["median"].values()) > 0 for row in data["rows"])
+    yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
+
+
 def kinds_of(kinds):
     """A row of each kind, and no job that failed."""
 
@@ -178,6 +186,7 @@ PARTS = [
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
     ("survive", ["survive", *TINY], kinds_of(["agree", "notice", "shrink"])),
     ("openmp", ["openmp", "--quick", "--rounds", "1", "--samples", "2", "--sample-ms", "0.1", "--libraries", "garonne,gcc"], openmp),
+    ("posix", ["posix", "--quick", "--rounds", "1"], posix),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),
 ]
 

@@ -14,7 +14,8 @@ use std::process::Command;
 pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
     /// `threads`, `threads --runtime`, `oversubscribed`, `flows`, `ways`, `binaries`,
-    /// `rma`, `io`, `spawn`, `partitioned`, `survive`, `openmp`, `tasks`
+    /// `rma`, `io`, `spawn`, `partitioned`, `survive`, `openmp`, `posix`,
+    /// `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
