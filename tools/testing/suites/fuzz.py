@@ -38,7 +38,7 @@ def build(context, manifest):
     into = context.work / "fuzz/target"
     env = context.environment({"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": FLAGS, "CARGO_TARGET_DIR": str(into)})
     result = context.execute("fuzz build", ["cargo", "build", "--release", "--target", host, "--manifest-path", manifest], timeout=BUILD_LIMIT_S, env=env)
-    if result.code != 0 and "error[E" not in result.output:
+    if result.code != 0 and not result.timed_out and "error[E" not in result.output:
         return None
     check(result)
     return into / host / "release"
