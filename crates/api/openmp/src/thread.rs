@@ -10,6 +10,7 @@ use crate::task::{Depend, Task, TaskGroup, TaskRequest};
 use crate::team::Team;
 use crate::team_bubble;
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,10 +40,23 @@ struct Current {
     icv: Icv,
 }
 
+/// A handle of a team that one thread has.
+#[derive(Debug)]
+struct TeamHandle(Arc<Team>);
+
+impl std::ops::Deref for TeamHandle {
+    type Target = Arc<Team>;
+
+    fn deref(&self) -> &Arc<Team> {
+        &self.0
+    }
+}
+
 /// Where a thread is: its part in the innermost team.
 #[derive(Debug)]
 struct Context {
-    team: Arc<Team>,
+    /// A handle of the thread's own: clones of it touch no word that the team's threads share.
+    team: Rc<TeamHandle>,
     number: usize,
     current: Current,
     share: Option<Arc<Share>>,
@@ -60,7 +74,7 @@ impl Context {
     /// In a box, since contexts change places at each region's begin and end.
     fn new(team: Arc<Team>, number: usize, icv: Icv, group: Option<Arc<TaskGroup>>) -> Box<Self> {
         Box::new(Self {
-            team,
+            team: Rc::new(TeamHandle(team)),
             number,
             current: Current {
                 task: Task::implicit(icv),
@@ -179,6 +193,10 @@ impl Thread {
 
     /// The thread's team.
     pub fn team(&self) -> Arc<Team> {
+        Arc::clone(&self.context.borrow().team)
+    }
+
+    fn own_team(&self) -> Rc<TeamHandle> {
         self.context.borrow().team.clone()
     }
 
@@ -236,7 +254,7 @@ impl Thread {
     /// Number and team size of the ancestor at a level; `None`: there is no such level.
     pub fn ancestor(&self, level: u32) -> Option<(usize, usize)> {
         let context = self.context.borrow();
-        let (mut team, mut number) = (context.team.clone(), context.number);
+        let (mut team, mut number) = (Arc::clone(&context.team), context.number);
         if level > team.level {
             return None;
         }
@@ -266,7 +284,7 @@ impl Thread {
         }
         if icv.thread_limit != u32::MAX {
             // What teams around this one have is taken.
-            let (mut taken, mut outer) = (0, Some(team.clone()));
+            let (mut taken, mut outer) = (0, Some(Arc::clone(team)));
             while let Some(team) = outer {
                 taken += team.size as u32 - 1;
                 outer = team.parent.as_ref().map(|(team, _)| team.clone());
@@ -325,7 +343,7 @@ impl Thread {
         let mut members = Vec::with_capacity(size);
         members.push(self.parker.clone());
         members.extend(docks.iter().take(size - 1).map(|dock| dock.parker.clone()));
-        let mut team = Team::new(Some((parent.clone(), number)), members);
+        let mut team = Team::new(Some((Arc::clone(&parent), number)), members);
         let mut inner = icv;
         let bind = icv.bind.with_clause(region.bind);
         // Regions inside follow the clause, too, where no list says otherwise.
@@ -409,7 +427,7 @@ impl Thread {
 
     /// Ends the region that this thread began.
     pub fn end(&self) {
-        let team = self.team();
+        let team = self.own_team();
         self.leave_share();
         team.wait_end(&self.parker, || self.run_one(&team));
         let before = self.outer.borrow_mut().pop();
@@ -453,7 +471,7 @@ impl Thread {
 
     /// Waits for the team, and runs tasks meanwhile. `true`: the region was cancelled.
     pub fn barrier(&self, cancellable: bool) -> bool {
-        let team = self.team();
+        let team = self.own_team();
         if team.is_initial {
             return false;
         }
@@ -553,24 +571,24 @@ impl Thread {
 
     /// Keeps the address that a `copyprivate` clause passes on.
     pub fn set_copied(&self, address: usize) {
-        self.team().copied.store(address, Ordering::Release);
+        self.own_team().copied.store(address, Ordering::Release);
     }
 
     /// The address that the other thread keeps.
     pub fn copied(&self) -> usize {
-        self.team().copied.load(Ordering::Acquire)
+        self.own_team().copied.load(Ordering::Acquire)
     }
 
     // Cancellation.
 
     /// Cancels the region.
     pub fn cancel_region(&self) {
-        self.team().cancel();
+        self.own_team().cancel();
     }
 
     /// Cancels the loop or sections.
     pub fn cancel_share(&self) {
-        self.team().cancel_share();
+        self.own_team().cancel_share();
     }
 
     /// Cancels the task group.
@@ -618,7 +636,7 @@ impl Thread {
         self.context.borrow_mut().current.group = group.previous.clone();
     }
 
-    fn team_and_task(&self) -> (Arc<Team>, Arc<Task>) {
+    fn team_and_task(&self) -> (Rc<TeamHandle>, Arc<Task>) {
         let context = self.context.borrow();
         (context.team.clone(), context.current.task.clone())
     }
