@@ -8,6 +8,8 @@
 mod facade;
 
 #[cfg(not(shuttle))]
+pub mod agreement_board;
+#[cfg(not(shuttle))]
 pub mod allocator;
 mod backoff;
 #[cfg(not(any(loom, shuttle)))]

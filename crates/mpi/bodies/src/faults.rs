@@ -41,8 +41,8 @@ pub(crate) fn comm_failure_get_acked(_: CallId, on: MPI_Comm, out: Ptr<MPI_Group
     publish_group(comm(on)?.acknowledged(), None, out)
 }
 
-pub(crate) fn comm_agree(_: CallId, on: MPI_Comm, flag: Ptr<c_int>) -> Result<()> {
-    let Agreed { flags, error } = comm(on)?.agree(flag.get()?)?;
+pub(crate) fn comm_agree(call: CallId, on: MPI_Comm, flag: Ptr<c_int>) -> Result<()> {
+    let Agreed { flags, error } = comm(on)?.agree(flag.get()?, call.origin())?;
     // All members get the value, and all the same error.
     flag.set(flags)?;
     error.map_or(Ok(()), |error| Err(CallError::from(error)))

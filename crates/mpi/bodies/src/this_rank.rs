@@ -19,6 +19,7 @@ use garonne_progress::messaging::Messaging;
 use garonne_progress::world_connector::WorldConnector;
 use garonne_rank::client::AgentClient;
 use garonne_rank::{Rank, RankHost, RankShards, WorldConnections};
+use garonne_sync::agreement_board::MemberState;
 use garonne_sync::try_lock::SingleThreaded;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -239,6 +240,18 @@ impl FaultDetector for AgentDetector {
     fn dead(&self) -> Vec<Peer> {
         // Not by the number of deaths: a rank's end is to be seen before it is counted.
         self.0.dead()
+    }
+
+    fn deaths(&self) -> u32 {
+        self.0.deaths()
+    }
+
+    fn state(&self, peer: Peer) -> MemberState {
+        match self.0.state_of(peer) {
+            RankState::Gone => MemberState::Dead,
+            RankState::Finalized => MemberState::Ended,
+            RankState::Absent | RankState::Running => MemberState::Alive,
+        }
     }
 
     fn contribute(&self, given: process::AgreementInput) -> std::result::Result<(), String> {

@@ -3,11 +3,13 @@
 //!
 //! Rank 0 of a communicator allocates the communicator's segment, and slots for single persistent
 //! collectives. A piece is used again when all members have left it, which each says in the piece
-//! itself. Slots of persistent collectives take at most
+//! itself. Boards of agreements lie in the same heap; members of theirs may be dead. Slots of
+//! persistent collectives take at most
 //! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES), so that communicators find room for
 //! their segments. Without room, messages serve.
 
 use crate::limits as limit;
+use garonne_sync::agreement_board::{AgreementBoard, BoardMemory, MemberState};
 use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, WIDE_SETS};
 use garonne_sync::shm::Segment;
 use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
@@ -32,6 +34,7 @@ struct Allocations {
     slot_bytes: usize,
     /// Slots that this process has deserted and others may still use, by their length.
     free_slots: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
+    boards: Vec<BoardAllocation>,
 }
 
 impl Allocations {
@@ -53,6 +56,21 @@ struct Allocation {
     /// True if a communicator of this process still uses it.
     in_use: bool,
 }
+
+/// A piece of the heap for the agreements of one communicator.
+#[derive(Debug)]
+struct BoardAllocation {
+    offset: usize,
+    len: usize,
+    board: AgreementBoard<BoardMemory>,
+    /// Processes of its members.
+    peers: Vec<u32>,
+    /// True if a communicator of this process still uses it.
+    in_use: bool,
+}
+
+/// Boards begin at multiples of this, so that their places are small numbers.
+pub const BOARD_UNIT: usize = 4 << 10;
 
 /// An allocated segment with its slots, and its offset in the heap.
 pub struct AllocatedSegment {
@@ -195,6 +213,58 @@ impl SegmentAllocator {
             .for_each(|lot| lot.in_use = false);
     }
 
+    /// Allocates a cleared board for the agreements of these processes, and returns it with its
+    /// offset, a multiple of [`BOARD_UNIT`]. A board is used again when its members have left it or
+    /// are gone, as `state` says of a process. Returns `None` if there is no room.
+    pub fn allocate_board(
+        &self,
+        heap: &Segment,
+        peers: &[u32],
+        state: impl Fn(u32) -> MemberState,
+    ) -> Option<(usize, AgreementBoard<BoardMemory>)> {
+        let members = u32::try_from(peers.len()).ok()?;
+        let len = AgreementBoard::bytes(members).next_multiple_of(BOARD_UNIT);
+        let mut allocations = self.allocations();
+        let is_free = |lot: &BoardAllocation| {
+            let of_member = |member: u32| state(lot.peers[member as usize]);
+            !lot.in_use && lot.len >= len && lot.board.is_deserted(of_member)
+        };
+        let old = allocations.boards.iter().position(is_free);
+        let (offset, len) = match old {
+            Some(index) => {
+                let old = allocations.boards.swap_remove(index);
+                (old.offset, old.len)
+            }
+            None => {
+                let padding = allocations.end.next_multiple_of(BOARD_UNIT) - allocations.end;
+                (allocations.extend(heap, padding + len)? + padding, len)
+            }
+        };
+        let board = AgreementBoard::in_memory(heap.part(offset, len), members)?;
+        board.clear();
+        allocations.boards.push(BoardAllocation {
+            offset,
+            len,
+            board: board.clone(),
+            peers: peers.to_vec(),
+            in_use: true,
+        });
+        Some((offset, board))
+    }
+
+    /// Marks a board as unused here. `unseen`: no other process knows of it, so that it can be used
+    /// again at once.
+    pub fn release_board(&self, offset: usize, unseen: bool) {
+        let mut allocations = self.allocations();
+        let boards = allocations.boards.iter_mut();
+        for lot in boards.filter(|lot| lot.offset == offset) {
+            lot.in_use = false;
+            if unseen {
+                (0..lot.board.members()).for_each(|member| lot.board.leave(member));
+            }
+        }
+    }
+
     /// Allocates cleared slots for one persistent collective of `members`. Returns their offset and
     /// the slots, or `None` if there is no room.
     pub fn allocate_slots(
@@ -334,6 +404,31 @@ mod tests {
         (0..2).for_each(|member| second.1.desert(member));
         allocator.release_slots(offset, second.1);
         assert_eq!(lend(long).unwrap().0, offset);
+    }
+
+    #[test]
+    fn a_board_of_agreements_is_used_again_when_its_members_have_left_or_are_dead() {
+        let heap = Segment::anonymous(2 * BOARD_UNIT).unwrap();
+        let allocator = SegmentAllocator::default();
+        let lend = |dead: &'static [u32]| {
+            allocator.allocate_board(&heap, &[3, 8], |peer| match dead.contains(&peer) {
+                true => MemberState::Dead,
+                false => MemberState::Alive,
+            })
+        };
+        let (first, board) = lend(&[]).unwrap();
+        let (second, _) = lend(&[]).unwrap();
+        assert_eq!(second, BOARD_UNIT);
+        assert!(lend(&[3, 8]).is_none(), "both are in use here");
+        allocator.release_board(first, false);
+        board.leave(0);
+        assert!(lend(&[]).is_none());
+        let (again, board) = lend(&[8]).unwrap();
+        assert_eq!(again, first);
+        assert!(!board.is_decided(0) && lend(&[8]).is_none());
+        // Nobody was told of it.
+        allocator.release_board(second, true);
+        assert_eq!(lend(&[]).unwrap().0, second);
     }
 
     #[test]

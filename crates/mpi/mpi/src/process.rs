@@ -25,6 +25,7 @@ use garonne_engine::api::{self, CallOrigin};
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_progress::messaging::Messaging;
 use garonne_progress::world_connector::WorldConnector;
+use garonne_sync::agreement_board::MemberState;
 // No user code runs under these locks; each update leaves a consistent value.
 use garonne_sync::mutex::lock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -137,6 +138,10 @@ pub trait FaultDetector: Send + Sync {
     /// Returns the processes that have died: all of whom operations have said so. Looks at each
     /// process of the world.
     fn dead(&self) -> Vec<api::Peer>;
+    /// Returns a number that changes with each death. States of processes are read after it.
+    fn deaths(&self) -> u32;
+    /// Returns the state of a process of the own world. Who is gone writes to no memory any more.
+    fn state(&self, peer: api::Peer) -> MemberState;
     /// Brings what this process gives to an agreement.
     ///
     /// # Errors

@@ -2,12 +2,13 @@
 //! (User-Level Failure Mitigation, beyond MPI 5.0).
 //!
 //! The host tells of deaths, and decides agreements: the agents of the job are the detectors, and
-//! the first of them decides. So no member waits for another one that may die. Members of several
-//! worlds agree by messages ([`across_worlds`]). A new communicator
+//! the first of them decides. So no member waits for another one that may die. Members that share a
+//! host agree in its memory ([`on_host`]), those of several worlds by messages ([`across_worlds`]). A new communicator
 //! of the survivors takes two agreements: on a context, and on whether all could take it.
 
 mod across_worlds;
 mod consensus;
+mod on_host;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use super::{Comm, CommInner, CommParts};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::limits::CONTEXTS_PER_COMM;
-use crate::process::{AgreementInput, AgreementKey, Decision, Process};
+use crate::process::{AgreementInput, AgreementKey, Decision, FaultDetector, Process};
 use crate::request::{Completion, Outcome, Request, Status};
 use across_worlds::WorldsAgreement;
 use garonne_engine::api::{CallOrigin, ContextId, Peer};
@@ -29,9 +30,9 @@ use garonne_engine::faults::ContextMembers;
 use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::mutex::lock;
+use on_host::HostAgreements;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -47,6 +48,37 @@ struct KnownFaults {
     acknowledged: usize,
     /// Agreements that this process has begun.
     agreements: u32,
+    /// Agreements by the memory of the members' host, once there was one. `Some(None)`: the members
+    /// do not share one.
+    on_host: Option<Option<Arc<HostAgreements>>>,
+}
+
+/// An agreement to which this process has contributed.
+enum BegunAgreement {
+    /// Nobody else takes part.
+    Alone(Decision),
+    /// By the memory of the members' host.
+    OnHost(Arc<HostAgreements>, AgreementKey),
+    /// By the agents.
+    ByAgents(Arc<dyn FaultDetector>, AgreementKey),
+    /// By messages.
+    AcrossWorlds(Box<WorldsAgreement>),
+}
+
+impl BegunAgreement {
+    /// Goes on; gives the decision once it is there.
+    fn poll(&mut self) -> Option<Result<Decision>> {
+        match self {
+            Self::Alone(decision) => Some(Ok(decision.clone())),
+            Self::OnHost(agreements, key) => agreements.take(key),
+            Self::ByAgents(detector, key) => detector.take_decision(key).map(Ok),
+            Self::AcrossWorlds(across) => across.step().transpose(),
+        }
+    }
+
+    async fn decision(mut self) -> Result<Decision> {
+        poll_fn(move |_| self.poll().map_or(Poll::Pending, Poll::Ready)).await
+    }
 }
 
 /// The processes of a communicator's groups.
@@ -255,9 +287,15 @@ impl Comm {
     ///
     /// # Errors
     /// Nobody can decide.
-    pub fn agree(&self, flags: i32) -> Result<Agreed> {
-        let work = self.agreement(flags as u32, 0)?;
-        let decision = SetupTask::run_polling(&self.0.process, work)?;
+    pub fn agree(&self, flags: i32, origin: CallOrigin) -> Result<Agreed> {
+        let mut begun = self.agreement(flags as u32, 0)?;
+        if let BegunAgreement::OnHost(agreements, key) = &begun {
+            agreements.wait_on_board(key, self.agreement_wait(origin));
+        }
+        let decision = match begun.poll() {
+            Some(decision) => decision?,
+            None => SetupTask::run_polling(&self.0.process, begun.decision())?,
+        };
         Ok(self.agreed(&decision))
     }
 
@@ -271,7 +309,7 @@ impl Comm {
         origin: CallOrigin,
         take: impl FnOnce(Agreed) -> Result<()> + Send + 'static,
     ) -> Result<Request> {
-        let work = self.agreement(flags as u32, 0)?;
+        let work = self.agreement(flags as u32, 0)?.decision();
         let comm = self.clone();
         let take = move |decision: Result<Decision>| take(comm.agreed(&decision?));
         Ok(self.later(work, origin, take))
@@ -325,12 +363,7 @@ impl Comm {
         origin: CallOrigin,
         take: impl FnOnce(Result<T>) -> Result<()> + Send + 'static,
     ) -> Request {
-        let meeting = ExternalWait {
-            awaited: AwaitedRanks::Members,
-            context: self.context() + 2,
-            tag: 0,
-            origin,
-        };
+        let meeting = self.agreement_wait(origin);
         let task = SetupTask::start_polling(self, meeting, work);
         let completion = LaterCompletion {
             task,
@@ -341,24 +374,56 @@ impl Comm {
         Request::new(self, Arc::new(completion))
     }
 
-    /// One agreement of all members.
-    fn agreement(
-        &self,
-        flags: u32,
-        number: u32,
-    ) -> Result<impl Future<Output = Result<Decision>> + Send + 'static> {
-        let mut known = self.learn_deaths();
-        let mut members = self.0.fault_members().peers();
-        members.sort_unstable();
-        members.dedup();
+    /// What a wait for an agreement is to those who watch.
+    fn agreement_wait(&self, origin: CallOrigin) -> ExternalWait {
+        ExternalWait {
+            awaited: AwaitedRanks::Members,
+            context: self.context() + 2,
+            tag: 0,
+            origin,
+        }
+    }
+
+    /// Contributes to one agreement of all members.
+    fn agreement(&self, flags: u32, number: u32) -> Result<BegunAgreement> {
+        let process = &self.0.process;
+        let detector = process.config.faults.as_ref();
+        let has_deaths = detector.is_none_or(|detector| detector.has_deaths());
+        let mut known = match has_deaths || self.has_other_worlds() {
+            true => self.learn_deaths(),
+            false => lock(&self.0.placement.faults.0),
+        };
+        let mut acknowledged = known.dead[..known.acknowledged].to_vec();
+        acknowledged.sort_unstable();
+        let agreement = known.agreements;
+        known.agreements = agreement.wrapping_add(1);
+        let on_host = match &known.on_host {
+            Some(on_host) => on_host.clone(),
+            None => {
+                let on_host = HostAgreements::of(self, self.sorted_members()).map(Arc::new);
+                known.on_host.insert(on_host).clone()
+            }
+        };
+        drop(known);
+        if let Some(on_host) = on_host {
+            let key = on_host.key(agreement);
+            on_host.begin(key, acknowledged, (flags, number));
+            return Ok(BegunAgreement::OnHost(on_host, key));
+        }
+        let members = self.sorted_members();
+        if members.len() == 1 {
+            return Ok(BegunAgreement::Alone(Decision {
+                dead: Vec::new(),
+                acknowledged: true,
+                flags,
+                number,
+            }));
+        }
         let key = AgreementKey {
             context: self.context(),
             first: members.first().copied().unwrap_or(0),
-            number: known.agreements,
+            number: agreement,
         };
-        known.agreements = known.agreements.wrapping_add(1);
-        let mut acknowledged = known.dead[..known.acknowledged].to_vec();
-        acknowledged.sort_unstable();
         let given = AgreementInput {
             key,
             acknowledged,
@@ -366,37 +431,25 @@ impl Comm {
             flags,
             number,
         };
-        drop(known);
-        let process = self.0.process.clone();
-        let alone = (given.members.len() == 1).then(|| Decision {
-            dead: Vec::new(),
-            acknowledged: true,
-            flags,
-            number,
-        });
-        let mut across = None;
-        if alone.is_none() && self.has_other_worlds() {
-            across = Some(WorldsAgreement::new(self, &given));
-        } else if alone.is_none() {
-            let detector = process.config.faults.as_ref();
-            let detector = detector.ok_or_else(|| {
-                self.unsupported("has no agent that could decide: start the job by a launcher")
-            })?;
-            detector
-                .contribute(given)
-                .map_err(|text| Error::new(Class::Other, format!("{}: {text}", self.label())))?;
+        if self.has_other_worlds() {
+            let across = WorldsAgreement::new(self, &given);
+            return Ok(BegunAgreement::AcrossWorlds(Box::new(across)));
         }
-        Ok(poll_fn(move |_| {
-            if let Some(across) = &mut across {
-                let decision = across.step().transpose();
-                return decision.map_or(Poll::Pending, Poll::Ready);
-            }
-            let decision = alone.clone().or_else(|| {
-                let detector = process.config.faults.as_ref();
-                detector.and_then(|detector| detector.take_decision(&key))
-            });
-            decision.map_or(Poll::Pending, |decision| Poll::Ready(Ok(decision)))
-        }))
+        let detector = detector.ok_or_else(|| {
+            self.unsupported("has no agent that could decide: start the job by a launcher")
+        })?;
+        detector
+            .contribute(given)
+            .map_err(|text| Error::new(Class::Other, format!("{}: {text}", self.label())))?;
+        Ok(BegunAgreement::ByAgents(detector.clone(), key))
+    }
+
+    /// The processes of both groups, each once, in order.
+    fn sorted_members(&self) -> Vec<Peer> {
+        let mut members = self.0.fault_members().peers();
+        members.sort_unstable();
+        members.dedup();
+        members
     }
 
     fn shrinking(&self) -> Result<impl Future<Output = Result<Comm>> + Send + 'static> {
@@ -438,7 +491,7 @@ impl Comm {
     fn context_agreement(&self, floor: u32) -> Result<ContextProposal> {
         let mine = self.0.process.contexts.reserve(floor);
         let number = mine.as_ref().map_or(NONE_LEFT, |lease| lease.block);
-        let agreed = Box::pin(self.agreement(u32::MAX, number)?);
+        let agreed = self.agreement(u32::MAX, number)?;
         Ok((mine, agreed))
     }
 
@@ -450,7 +503,7 @@ impl Comm {
         let contexts = &self.0.process.contexts;
         loop {
             let (mine, agreed) = proposal;
-            let block = agreed.await?.number;
+            let block = agreed.decision().await?.number;
             if block == NONE_LEFT {
                 return Err(self.error(
                     Class::Other,
@@ -464,7 +517,8 @@ impl Comm {
                     contexts.reserve_exactly(block)
                 }
             };
-            let all = self.agreement(u32::from(lease.is_some()), 0)?.await?;
+            let all = self.agreement(u32::from(lease.is_some()), 0)?;
+            let all = all.decision().await?;
             if let (Some(lease), 1) = (lease, all.flags & 1) {
                 return Ok((lease, all.dead));
             }
@@ -474,10 +528,7 @@ impl Comm {
 }
 
 /// An own block of contexts, and the agreement in which it is proposed.
-type ContextProposal = (
-    Option<ContextLease>,
-    Pin<Box<dyn Future<Output = Result<Decision>> + Send>>,
-);
+type ContextProposal = (Option<ContextLease>, BegunAgreement);
 
 /// Proposed by a process that has too many communicators: above every block.
 const NONE_LEFT: u32 = u32::MAX;

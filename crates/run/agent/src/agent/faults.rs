@@ -111,8 +111,12 @@ impl Agent<'_> {
         }
     }
 
-    /// A rank has ended well: nobody waits for its contribution any more.
+    /// A rank has ended well: nobody waits for its contribution any more. Ranks of this host, which
+    /// agree in shared memory, look at its state once they are woken.
     pub(super) fn ended_well(&mut self, rank: u32) {
+        if self.faults.survives() {
+            self.ranks.worlds().wake_ranks(&self.ctx);
+        }
         let decided = self.faults.agreements.lose(rank, false);
         decided.into_iter().for_each(|one| self.decided(one));
     }
