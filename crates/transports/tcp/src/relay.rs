@@ -37,11 +37,29 @@ const LISTENER: u64 = u64::MAX;
 const CLOCK: u64 = u64::MAX - 1;
 const EVENTS: usize = 32;
 
+/// Addresses of a rank that is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CalledAddresses {
+    /// Called at once: the first that takes the call has it.
+    pub preferred: Vec<SocketAddr>,
+    /// Called when all the others have failed.
+    pub fallback: Vec<SocketAddr>,
+}
+
+impl From<Vec<SocketAddr>> for CalledAddresses {
+    fn from(preferred: Vec<SocketAddr>) -> Self {
+        Self {
+            preferred,
+            fallback: Vec::new(),
+        }
+    }
+}
+
 /// Place where a call from one rank to another goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayDirection {
-    /// To the one called, at that of these addresses that takes it first.
-    To(Vec<SocketAddr>),
+    /// To the one called.
+    To(CalledAddresses),
     /// Nowhere: the one called calls here as well.
     Meeting,
 }

@@ -5,7 +5,8 @@
 //! one that is called; who does opens a port where it passes calls on
 //! ([`garonne_tcp::relay`]), and the ranks of the caller's node learn of it
 //! (`relay_routes`), and call there. Where nobody does, the two may meet at a host that both can
-//! call (`relay_rendezvous`). When to do what is a `relay_search`'s to say. Nothing of what passes
+//! call (`relay_rendezvous`). When to do what is a `relay_search`'s to say. Networks that are to be
+//! left alone are tried where the others have led nowhere: those may be gone. Nothing of what passes
 //! is read: the ranks prove themselves to each other. The passing on is done by a task of this
 //! process, which its sockets poke.
 
@@ -18,7 +19,7 @@ use std::time::Instant;
 use garonne_progress::events::{EventWatch, Interest, WatchAction};
 use garonne_progress::tasks::{Place as Where, RunContext, TaskOptions, Tasks, Urgency, shared};
 use garonne_sync::shm::Segment;
-use garonne_tcp::relay::{ReachProbe, Relay, RelayDirection};
+use garonne_tcp::relay::{CalledAddresses, ReachProbe, Relay, RelayDirection};
 use ipnet::IpNet;
 use rustix::event::epoll;
 
@@ -45,6 +46,8 @@ pub(super) struct Relays {
     /// Pairs of nodes that do not reach each other; used at the root.
     search: RelaySearch,
     probes: Vec<Option<RelayProbe>>,
+    /// Nodes that probes were sent to, and since when none has been taken there.
+    unreached: HashMap<u32, Instant>,
     own_relay: Option<OwnRelay>,
     /// Addresses of all hosts, shared with the task that relays connections.
     host_endpoints: Arc<Mutex<HostEndpoints>>,
@@ -69,9 +72,16 @@ struct HostEndpoints {
 }
 
 impl HostEndpoints {
-    fn of(&self, node: u32) -> Vec<IpAddr> {
-        let place = self.addresses.get(node as usize);
-        place.map_or(Vec::new(), |place| left_of(place, &self.alone))
+    /// Returns where a rank of a node is called that listens at this port.
+    fn of(&self, node: u32, port: u16) -> CalledAddresses {
+        let all = self.addresses.get(node as usize).map_or(&[][..], |all| all);
+        let at = |address: &IpAddr| SocketAddr::new(*address, port);
+        let preferred = left_of(all, &self.alone);
+        let rest = all.iter().filter(|address| !preferred.contains(address));
+        CalledAddresses {
+            fallback: rest.map(at).collect(),
+            preferred: preferred.iter().map(at).collect(),
+        }
     }
 }
 
@@ -232,7 +242,8 @@ impl Relays {
         for slot in &mut self.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in left_of(&ctx.addresses_now(node), ctx.hosts.disabled()) {
+        let addresses = self.probed(node, ctx.addresses_now(node), ctx.hosts.disabled(), now);
+        for address in addresses {
             let Some(place) = place_for(&tried, &self.probes) else {
                 return;
             };
@@ -256,6 +267,22 @@ impl Relays {
         }
     }
 
+    /// Returns which of a node's addresses are tried: those on networks to be left alone only where
+    /// others were tried before, long enough ago, and none was taken.
+    fn probed(
+        &mut self,
+        node: u32,
+        all: Vec<IpAddr>,
+        disabled: &[IpNet],
+        now: Instant,
+    ) -> Vec<IpAddr> {
+        let since = *self.unreached.entry(node).or_insert(now);
+        match now.saturating_duration_since(since) >= PROBE_LIMIT {
+            true => all,
+            false => left_of(&all, disabled),
+        }
+    }
+
     /// A try is decided.
     pub fn probe_ready(&mut self, ctx: &mut Context<'_>, worlds: &Worlds, place: u32) {
         let slot = self.probes.get_mut(place as usize);
@@ -265,6 +292,11 @@ impl Relays {
         if !probe.is_taken() {
             return;
         }
+        let node = match tried {
+            ProbeTarget::Venue(venue) => venue.via,
+            ProbeTarget::Rank(call) => ctx.job.nodes.of(call.to),
+        };
+        self.unreached.remove(&node);
         match tried {
             ProbeTarget::Venue(venue) => self.rendezvous_probe_reached(ctx, worlds, venue),
             ProbeTarget::Rank(call) => {
@@ -391,15 +423,14 @@ impl Relays {
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
-                return RelayDirection::To(Vec::new());
+                return RelayDirection::To(CalledAddresses::default());
             };
             let mut meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
             if meets.keeps((from, to), Instant::now()) {
                 return RelayDirection::Meeting;
             }
-            let addresses = around.lock().unwrap_or_else(PoisonError::into_inner).of(to);
-            let at = |address| SocketAddr::new(address, port);
-            RelayDirection::To(addresses.into_iter().map(at).collect())
+            let around = around.lock().unwrap_or_else(PoisonError::into_inner);
+            RelayDirection::To(around.of(to, port))
         };
         let relay = Arc::new(Mutex::new(relay));
         let turn = move |_: &RunContext| {
@@ -468,6 +499,35 @@ mod tests {
         assert_eq!(left_of(&addresses, &alone), addresses[1..]);
         assert_eq!(left_of(&addresses[..1], &alone), addresses[..1]);
         assert_eq!(left_of(&addresses, &[]), addresses);
+    }
+
+    #[test]
+    fn networks_that_are_left_alone_are_tried_where_the_others_have_led_nowhere() {
+        let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.1.1"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        let alone: Vec<IpNet> = vec!["10.0.0.0/24".parse().unwrap()];
+        let at = |index: usize| vec![SocketAddr::new(addresses[index], 7)];
+        let around = HostEndpoints {
+            addresses: vec![addresses.clone()],
+            alone: alone.clone(),
+        };
+        let CalledAddresses {
+            preferred,
+            fallback,
+        } = around.of(0, 7);
+        assert_eq!((preferred, fallback), (at(1), at(0)));
+        assert_eq!(around.of(1, 7), CalledAddresses::default());
+        let (mut relays, now) = (Relays::default(), Instant::now());
+        let mut probed = |node, now| relays.probed(node, addresses.clone(), &alone, now);
+        assert_eq!(probed(3, now), addresses[1..]);
+        // The first try may still be taken.
+        assert_eq!(probed(3, now + PROBE_LIMIT / 2), addresses[1..]);
+        assert_eq!(probed(3, now + PROBE_LIMIT), addresses);
+        assert_eq!(probed(4, now + PROBE_LIMIT), addresses[1..]);
+        relays.unreached.remove(&3);
+        let again = relays.probed(3, addresses.clone(), &alone, now + PROBE_LIMIT);
+        assert_eq!(again, addresses[1..], "it was reached");
     }
 
     #[test]

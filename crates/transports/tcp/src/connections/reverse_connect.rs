@@ -487,7 +487,7 @@ fn who_asks_is_reached_through_a_host_between_that_knows_a_silent_address_of_it_
     let addresses = vec![pair.hole.at, pair.at[0]];
     let turn = || {
         relay.turn(Instant::now(), &|_, _| {
-            RelayDirection::To(addresses.clone())
+            RelayDirection::To(addresses.clone().into())
         })
     };
     let at = (pair.hole.at, here);

@@ -68,7 +68,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
     called
         .set_nonblocking(true)
         .expect("a port that does not block");
-    let lead = |_, _| RelayDirection::To(vec![called_at]);
+    let lead = |_, _| RelayDirection::To(vec![called_at].into());
     let me = ProcessId {
         job: JOB,
         world: 0,

@@ -2,8 +2,8 @@
 //!
 //! Owned by the relay. Moves a bounded number of bytes at a time, and never blocks.
 
-use super::RelayDirection;
 use super::pending_pairs::PendingCall;
+use super::{CalledAddresses, RelayDirection};
 use crate::blackhole_detector::ShortLivedConnections;
 use crate::connection::{self, AfterRead, IoResult};
 use crate::connector;
@@ -161,11 +161,12 @@ pub(super) enum RelayedConnection {
     Hearing(UnreadCall),
     /// Is to be met here.
     Waiting(RelayedSide),
-    /// The one called is being reached, at all these addresses at once.
+    /// The one called is being reached, at all these addresses at once, and at others if they fail.
     Calling {
         caller: OwnedFd,
         came: Vec<u8>,
         called: Vec<OwnedFd>,
+        fallback: Vec<SocketAddr>,
     },
     /// From the caller to the called, and back.
     Flowing {
@@ -180,25 +181,43 @@ impl RelayedConnection {
     fn begin(
         caller: OwnedFd,
         came: Vec<u8>,
-        addresses: &[SocketAddr],
+        CalledAddresses {
+            preferred,
+            fallback,
+        }: CalledAddresses,
         brief: &ShortLivedConnections,
     ) -> Option<Self> {
+        // The caller waits as long as one call may take: the others need a part of that.
+        let limit = match fallback.is_empty() {
+            true => TCP_CONNECT_LIMIT,
+            false => TCP_CONNECT_LIMIT / 2,
+        };
         let connect = |address: &SocketAddr| {
             let called = connector::connect_with(address, brief.longest_to(address.ip())).ok()?;
-            let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
+            let _ = sockopt::set_tcp_user_timeout(&called, limit.as_millis() as u32);
             Some(called)
         };
-        let called: Vec<OwnedFd> = addresses.iter().filter_map(connect).collect();
-        (!called.is_empty()).then_some(Self::Calling {
-            caller,
-            came,
-            called,
-        })
+        let called: Vec<OwnedFd> = preferred.iter().filter_map(connect).collect();
+        match (called.is_empty(), fallback.is_empty()) {
+            (true, true) => None,
+            (true, false) => Self::begin(caller, came, fallback.into(), brief),
+            (false, _) => Some(Self::Calling {
+                caller,
+                came,
+                called,
+                fallback,
+            }),
+        }
     }
 
     /// Goes on with reaching the one called: who takes the call first has it, and the others are
     /// let go. A caller that has hung up needs nobody any more.
-    fn reach(caller: OwnedFd, came: Vec<u8>, mut called: Vec<OwnedFd>) -> Option<Self> {
+    fn reach(
+        (caller, came): (OwnedFd, Vec<u8>),
+        mut called: Vec<OwnedFd>,
+        fallback: Vec<SocketAddr>,
+        brief: &ShortLivedConnections,
+    ) -> Option<Self> {
         if has_hung_up(&caller) {
             return None;
         }
@@ -219,10 +238,12 @@ impl RelayedConnection {
                     doubted,
                 })
             }
-            None => (!called.is_empty()).then_some(Self::Calling {
+            None if called.is_empty() => Self::begin(caller, came, fallback.into(), brief),
+            None => Some(Self::Calling {
                 caller,
                 came,
                 called,
+                fallback,
             }),
         }
     }
@@ -234,7 +255,7 @@ impl RelayedConnection {
         (lead, brief): (&dyn Fn(u32, u32) -> RelayDirection, &ShortLivedConnections),
     ) -> Option<Self> {
         match lead(call.from.rank, call.to.0) {
-            RelayDirection::To(addresses) => Self::begin(caller, came, &addresses, brief),
+            RelayDirection::To(addresses) => Self::begin(caller, came, addresses, brief),
             // Who says more than its call before it is answered is none of ours.
             RelayDirection::Meeting => {
                 (came.len() == call.consumed).then_some(Self::Waiting(RelayedSide {
@@ -274,8 +295,9 @@ impl RelayedConnection {
                 caller,
                 came,
                 called,
+                fallback,
             } => {
-                let reached = Self::reach(caller, came, called);
+                let reached = Self::reach((caller, came), called, fallback, brief);
                 let flows = reached.as_ref().is_some_and(Self::flows);
                 (reached, flows)
             }

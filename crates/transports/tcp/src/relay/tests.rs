@@ -81,11 +81,11 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     };
     // The first address leads nowhere.
     let lead = |_, rank: u32| {
-        RelayDirection::To(if rank == 3 {
-            vec![nobody, at]
-        } else {
-            Vec::new()
-        })
+        let addresses = match rank {
+            3 => vec![nobody, at],
+            _ => Vec::new(),
+        };
+        RelayDirection::To(addresses.into())
     };
     let mut caller = TcpStream::connect(here).unwrap();
     let opening = call(&secret, JOB);
@@ -124,10 +124,48 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
 }
 
 #[test]
+fn addresses_of_last_resort_are_called_when_the_others_lead_nowhere_and_only_then() {
+    let (rank, at) = listener();
+    let (other, beside) = listener();
+    let gone = {
+        let (listener, address) = listener();
+        drop(listener);
+        address
+    };
+    rank.set_nonblocking(true).unwrap();
+    other.set_nonblocking(true).unwrap();
+    for (preferred, fallback) in [
+        (vec![gone], vec![at]),
+        (vec![], vec![at]),
+        (vec![at], vec![beside]),
+    ] {
+        let (mut relay, here, secret) = relay();
+        let lead = |_, _| {
+            RelayDirection::To(CalledAddresses {
+                preferred: preferred.clone(),
+                fallback: fallback.clone(),
+            })
+        };
+        let mut caller = TcpStream::connect(here).unwrap();
+        let opening = call(&secret, JOB);
+        caller.write_all(&opening).unwrap();
+        let mut called = until(&mut relay, &lead, || rank.accept().ok()).0;
+        called.set_nonblocking(true).unwrap();
+        let mut got = Vec::new();
+        until(&mut relay, &lead, || {
+            take(&mut called, &mut got);
+            (got.len() == opening.len()).then_some(())
+        });
+        assert_eq!(got, opening);
+        assert!(other.accept().is_err(), "it was not needed");
+    }
+}
+
+#[test]
 fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
     let (mut relay, here, secret) = relay();
     let hole = ClosedPort::new();
-    let lead = |_, _| RelayDirection::To(vec![hole.at]);
+    let lead = |_, _| RelayDirection::To(vec![hole.at].into());
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     while !relay
@@ -173,7 +211,7 @@ fn unauthenticated_callers_and_other_jobs_get_no_further() {
 fn many_who_say_nothing_leave_a_place_for_who_does() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| RelayDirection::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at].into());
     let mut mute = Vec::new();
     for _ in 0..RELAY_UNIDENTIFIED_MAX + 10 {
         mute.push(TcpStream::connect(here).unwrap());
@@ -199,7 +237,7 @@ fn connect_from(last: u8, here: SocketAddr) -> TcpStream {
 fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| RelayDirection::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at].into());
     // Its connection stands, and its call leaves when it looks again.
     let mut caller = connect_from(2, here);
     let mute: Vec<TcpStream> = (0..2 * RELAY_UNIDENTIFIED_MAX)
@@ -247,7 +285,7 @@ fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
 fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| RelayDirection::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at].into());
     let mut caller = TcpStream::connect(here).unwrap();
     let mut mute = Vec::new();
     for _ in 1..RELAY_UNIDENTIFIED_MAX {
@@ -282,7 +320,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
 fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| RelayDirection::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at].into());
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
@@ -490,7 +528,7 @@ fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     assert!(parties[1..].iter_mut().all(|party| party.has(&[&waits])));
     // So it is where a call goes on to the one that is called.
     let (_rank, at) = listener();
-    let lead = |_, _| RelayDirection::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at].into());
     let passes = Party::new(here, &secret, (7, 8));
     let oldest = &mut parties[1];
     until(&mut relay, &lead, || {
