@@ -147,11 +147,57 @@ static void all_ways_are_one_domain_of_atomicity(void)
     }
 }
 
+/* Some lock all members while others lock one of them exclusively, for the first time and later: who has locked all sees no change
+ * that is half made, and no change is lost. */
+static void locks_of_all_and_of_one_exclude_each_other(void)
+{
+    enum { WINDOWS = 12, TURNS = 20 };
+    for (int window = 0; window < WINDOWS; window++) {
+        struct window w;
+        long odd = 0, pair[2], changes = 0, all = 0;
+        make(&w, window % KINDS);
+        for (int turn = 0; turn < TURNS; turn++) {
+            /* In some windows all begin by locking all, in others some do not. */
+            int alone = turn > 0 ? (turn + check_rank) % 3 == 0 : window >= KINDS && check_rank % 2 == window % 2;
+            if (alone) {
+                MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, w.win);
+                MPI_Get(pair, 2, MPI_LONG, 0, at(&w, ELEMENTS), 2, MPI_LONG, w.win);
+                MPI_Win_flush(0, w.win);
+                odd += pair[0] != pair[1];
+                for (int i = 0; i < 2; i++) {
+                    pair[i]++;
+                    MPI_Put(&pair[i], 1, MPI_LONG, 0, at(&w, ELEMENTS + i), 1, MPI_LONG, w.win);
+                    MPI_Win_flush(0, w.win);
+                }
+                MPI_Win_unlock(0, w.win);
+                changes++;
+            } else {
+                long again[2];
+                MPI_Win_lock_all(0, w.win);
+                MPI_Get(pair, 2, MPI_LONG, 0, at(&w, ELEMENTS), 2, MPI_LONG, w.win);
+                MPI_Win_flush_all(w.win);
+                for (int look = 0; look < 50; look++) {
+                    MPI_Get(again, 2, MPI_LONG, 0, at(&w, ELEMENTS), 2, MPI_LONG, w.win);
+                    MPI_Win_flush_all(w.win);
+                    odd += again[0] != pair[0] || again[1] != pair[0];
+                }
+                MPI_Win_unlock_all(w.win);
+            }
+        }
+        CHECK_EQ(odd, 0);
+        MPI_Allreduce(&changes, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+        if (check_rank == 0)
+            CHECK_EQ(w.base[ELEMENTS], all);
+        unmake(&w, window % KINDS);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     check_begin();
     RUN(a_target_that_computes_delays_nobody);
     RUN(all_ways_are_one_domain_of_atomicity);
+    RUN(locks_of_all_and_of_one_exclude_each_other);
     return check_end();
 }

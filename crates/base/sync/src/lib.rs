@@ -28,6 +28,8 @@ pub mod idle_set;
 pub mod leader_follower;
 #[cfg(not(any(loom, shuttle)))]
 pub mod local_copy;
+#[cfg(not(shuttle))]
+pub mod lock_all_word;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
 #[cfg(not(any(loom, shuttle)))]

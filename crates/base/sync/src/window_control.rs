@@ -1,10 +1,11 @@
 //! Control block of one member of a window: what the other members of its host read and change
 //! without the member's help.
 //!
-//! A block has the member's lock, the locks of its memory for accumulates (its stripes), the
+//! A block has the member's lock, the word that locks all members, the locks of its memory for accumulates (its stripes), the
 //! counters of post, complete and notified access, and the place of its list of attached memory.
 //! Contents are written by peers; no value of them leads to a panic.
 
+use crate::lock_all_word::LockAllWord;
 use crate::shm::Segment;
 use crate::user::UserMem;
 use crate::window_lock::{WindowLock, WindowLockSlot, WindowLockState};
@@ -22,7 +23,9 @@ const LOCK: usize = 0;
 const TICKETS: usize = LINE;
 const COMPLETED: usize = 2 * LINE;
 const ATTACHED: usize = 3 * LINE;
-const STRIPE: usize = 5 * LINE;
+const LOCK_ALL: usize = 5 * LINE;
+const HOLDS_ALL: usize = 6 * LINE;
+const STRIPE: usize = 7 * LINE;
 const NOTIFIED: usize = STRIPE + STRIPES * LINE;
 const POSTED: usize = NOTIFIED + NOTIFY_COUNTERS * LINE;
 
@@ -53,7 +56,7 @@ impl TicketWord {
 
 /// Words by which members on other hosts find a list of attached memory: the key of its region.
 pub const LIST_KEY_WORDS: usize = 10;
-const _: () = assert!(ATTACHED + 8 * (3 + LIST_KEY_WORDS) <= STRIPE);
+const _: () = assert!(ATTACHED + 8 * (3 + LIST_KEY_WORDS) <= LOCK_ALL);
 
 /// Place of a member's list of attached memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +104,19 @@ impl WindowControl {
                 std::slice::from_raw_parts(slots.cast::<WindowLockSlot>(), self.members),
             )
         }
+    }
+
+    /// Returns the word that locks all members of a window on one host. Of those in the members'
+    /// blocks, that of the first member counts.
+    #[inline]
+    pub fn lock_all(&self) -> LockAllWord<'_> {
+        LockAllWord::new(self.memory.atomic_u32(LOCK_ALL))
+    }
+
+    /// Returns the word that is not 0 while this member is counted in [`Self::lock_all`], so that
+    /// one that died is found. The member sets it before, and clears it afterwards.
+    pub fn holds_all(&self) -> &AtomicU32 {
+        self.memory.atomic_u32(HOLDS_ALL)
     }
 
     /// Returns a word of the lock for members on several hosts.
@@ -296,6 +312,8 @@ mod tests {
         for counter in 0..NOTIFY_COUNTERS as u32 {
             control.notified(counter).store(11, Ordering::Relaxed);
         }
+        assert!(control.lock_all().enter());
+        control.holds_all().store(1, Ordering::Relaxed);
         control.begin_attached();
         assert_eq!(control.attached(), None);
         control.publish_attached(5, 6, &[7; LIST_KEY_WORDS]);
@@ -309,5 +327,7 @@ mod tests {
         assert_eq!((list.version, list.address, list.entries), (2, 5, 6));
         assert_eq!(control.posted(4).load(Ordering::Relaxed), 7);
         assert_eq!(control.stripes()[0].holder(), None);
+        assert!(!control.lock_all().leave());
+        assert_eq!(control.holds_all().load(Ordering::Relaxed), 1);
     }
 }

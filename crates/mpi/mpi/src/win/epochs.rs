@@ -12,6 +12,7 @@ use super::target::MemberControl;
 use crate::coll::Barrier;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::CallOrigin;
+use garonne_sync::lock_all_word::LockAllWord;
 use garonne_sync::mutex::lock;
 use garonne_sync::window_control::full_fence;
 use garonne_sync::window_lock::{LockMode, WindowLock};
@@ -82,7 +83,7 @@ pub(super) struct Epochs {
     /// Locks by target; `MPI_PROC_NULL` is no target.
     locks: BTreeMap<i32, HeldLock>,
     /// `MPI_Win_lock_all`.
-    all: Option<HeldLock>,
+    all: Option<HeldAll>,
     /// Members whose completions the open exposure epoch waits for.
     exposed: Option<Arc<[u32]>>,
     /// Completions that earlier exposure epochs waited for.
@@ -97,7 +98,7 @@ impl Epochs {
         self.tell(open);
     }
 
-    fn set_all(&mut self, held: Option<HeldLock>, open: &OpenToAll) -> Option<HeldLock> {
+    fn set_all(&mut self, held: Option<HeldAll>, open: &OpenToAll) -> Option<HeldAll> {
         let before = std::mem::replace(&mut self.all, held);
         self.tell(open);
         before
@@ -272,6 +273,9 @@ impl Window {
             MemberControl::Mapped(control) if self.0.one_host => control,
             _ => return self.acquire_by_ticket(target, mode),
         };
+        if mode == LockMode::Exclusive {
+            self.end_lock_all_word(target)?;
+        }
         let (lock, me) = (control.lock(), self.rank() as u16);
         if lock.try_acquire(me, mode) {
             return Ok(());
@@ -368,7 +372,9 @@ impl Window {
     /// `Assert`, `RmaSync`; `ProcFailed` where a holder of a lock has died.
     pub fn lock_all(&self, assert: Assert) -> Result<()> {
         self.check_assert(assert, Assert::NOCHECK)?;
-        let held = (!assert.has(Assert::NOCHECK)).then_some(LockMode::Shared);
+        let by_word = self
+            .lock_all_word()
+            .filter(|_| !assert.has(Assert::NOCHECK));
         {
             let mut epochs = lock(&self.0.epochs);
             let access =
@@ -377,21 +383,85 @@ impl Window {
                 let text = format!("cannot be used for MPI_Win_lock_all: {open}");
                 return Err(self.wrong_epoch(text));
             }
+            let is_counted = by_word.is_some_and(|word| self.enter_lock_all(word));
+            let held = match (assert.has(Assert::NOCHECK), is_counted) {
+                (true, _) => HeldAll::Unchecked,
+                (false, true) => HeldAll::Word,
+                (false, false) => HeldAll::EachLock,
+            };
             epochs.fenced = false;
             epochs.set_all(Some(held), &self.0.open_to_all);
+            if held != HeldAll::EachLock {
+                return Ok(());
+            }
         }
-        let Some(mode) = held else {
-            return Ok(());
-        };
         for target in 0..self.size() {
-            if let Err(error) = self.acquire(target, mode) {
+            if let Err(error) = self.acquire(target, LockMode::Shared) {
                 // What went wrong first is what the program is told.
-                let _ = (0..target).try_for_each(|target| self.release(target, mode));
+                let _ = (0..target).try_for_each(|target| self.release(target, LockMode::Shared));
                 lock(&self.0.epochs).set_all(None, &self.0.open_to_all);
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// The word by which all members are locked at once; `None`: there is none between hosts.
+    #[inline]
+    fn lock_all_word(&self) -> Option<LockAllWord<'_>> {
+        let first = self.0.first_control.as_ref().filter(|_| self.0.one_host)?;
+        Some(first.lock_all())
+    }
+
+    fn enter_lock_all(&self, word: LockAllWord<'_>) -> bool {
+        // Before the count: a member that dies in between can be found.
+        self.own_control().holds_all().store(1, Ordering::Release);
+        let is_counted = word.enter();
+        if !is_counted {
+            self.own_control().holds_all().store(0, Ordering::Release);
+        }
+        is_counted
+    }
+
+    fn leave_lock_all(&self) {
+        if let Some(word) = self.lock_all_word() {
+            if word.leave() {
+                // Whoever waits to lock exclusively, once in the life of a window.
+                (0..self.size()).for_each(|rank| self.ring(rank));
+            }
+            self.own_control().holds_all().store(0, Ordering::Release);
+        }
+    }
+
+    /// Waits until members that locked all by the window's word have given it up, after which
+    /// nobody locks all by it.
+    ///
+    /// # Errors
+    /// `ProcFailed` where one of them has died.
+    #[inline]
+    fn end_lock_all_word(&self, target: u32) -> Result<()> {
+        match self.lock_all_word() {
+            Some(word) if !word.close() => self.wait_for_lock_all(word, target),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn wait_for_lock_all(&self, word: LockAllWord<'_>, target: u32) -> Result<()> {
+        let dead_holder = || {
+            let holds = |rank: &u32| match &self.0.members[*rank as usize].control {
+                MemberControl::Mapped(control) => control.holds_all().load(Ordering::Acquire) != 0,
+                MemberControl::OtherHost(_) => false,
+            };
+            self.dead_members().into_iter().find(holds)
+        };
+        let mut dead = None;
+        self.wait(&mut || {
+            let is_closed = word.is_closed();
+            dead = if is_closed { None } else { dead_holder() };
+            is_closed || dead.is_some()
+        });
+        dead.map_or(Ok(()), |holder| Err(self.dead_holder(holder, target)))
     }
 
     /// `MPI_Win_unlock_all`.
@@ -403,8 +473,12 @@ impl Window {
             let text = "has no locks to give up: MPI_Win_lock_all has to come first";
             return Err(self.wrong_epoch(text));
         };
-        if let Some(mode) = held {
-            (0..self.size()).try_for_each(|target| self.release(target, mode))?;
+        match held {
+            HeldAll::Unchecked => {}
+            HeldAll::Word => self.leave_lock_all(),
+            HeldAll::EachLock => {
+                (0..self.size()).try_for_each(|target| self.release(target, LockMode::Shared))?
+            }
         }
         self.serve_other_hosts();
         Ok(())

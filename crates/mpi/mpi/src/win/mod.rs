@@ -112,6 +112,8 @@ struct WindowInner {
     open_to_all: OpenToAll,
     attachments: Mutex<Attachments>,
     own_control: WindowControl,
+    /// Control block of the first member on this host.
+    first_control: Option<WindowControl>,
     attrs: Attrs,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,

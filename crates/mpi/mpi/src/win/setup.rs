@@ -478,6 +478,12 @@ fn build(
         open_to_all: OpenToAll::default(),
         attachments: Mutex::new(Attachments::default()),
         own_control,
+        first_control: plan
+            .places
+            .iter()
+            .flatten()
+            .next()
+            .and_then(|place| control_at(place.0)),
         attrs: Attrs::default(),
         name: Mutex::default(),
         errhandler: Mutex::new(comm.process().config.initial_errhandler.clone()),
