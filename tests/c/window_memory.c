@@ -97,21 +97,47 @@ static void a_part_may_exceed_4_gib(void)
     MPI_Win_free(&win);
 }
 
+/* Also above a page; what one member asks for holds for all of its host. */
 static void memory_is_aligned_as_asked(void)
 {
-    const int ALIGNMENTS[] = {64, 4096};
-    for (int i = 0; i < 2; i++) {
-        char *base, text[16];
+    const int ALIGNMENTS[] = {64, 4096, 8192, 1 << 21, 1 << 24};
+    int rank, members;
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_size(host, &members);
+    for (int i = 0; i < 5; i++) {
+        uintptr_t alignment = (uintptr_t)ALIGNMENTS[i];
+        char *base, *other, text[16];
+        MPI_Aint size;
+        int unit;
         MPI_Info info;
         MPI_Win win;
         snprintf(text, sizeof text, "%d", ALIGNMENTS[i]);
         MPI_Info_create(&info);
         MPI_Info_set(info, "mpi_minimum_memory_alignment", text);
+        MPI_Win_allocate(33, 1, rank == 0 ? info : MPI_INFO_NULL, host, &base, &win);
+        CHECK_EQ((uintptr_t)base % alignment, 0);
+        MPI_Win_fence(0, win);
+        memset(base, rank + 1, 33);
+        MPI_Win_fence(0, win);
+        for (int member = 0; member < members; member++) {
+            MPI_Win_shared_query(win, member, &size, &unit, &other);
+            CHECK_EQ(size, 33);
+            CHECK_EQ((uintptr_t)other % alignment, 0);
+            CHECK_EQ(other[32], member + 1);
+        }
+        MPI_Win_free(&win);
+        /* Of parts that follow each other the first one. */
+        MPI_Win_allocate_shared(33, 1, info, host, &base, &win);
+        CHECK_EQ((uintptr_t)(base - 33 * rank) % alignment, 0);
+        MPI_Win_free(&win);
         MPI_Win_allocate(33, 1, info, MPI_COMM_WORLD, &base, &win);
-        CHECK_EQ((uintptr_t)base % (uintptr_t)ALIGNMENTS[i], 0);
+        CHECK_EQ((uintptr_t)base % alignment, 0);
         MPI_Win_free(&win);
         MPI_Info_free(&info);
     }
+    MPI_Comm_free(&host);
 }
 
 static void hints_have_defaults(void)

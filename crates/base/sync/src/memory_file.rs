@@ -19,11 +19,12 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 pub struct MemoryFile(OwnedFd);
 
 impl MemoryFile {
-    /// Makes a zeroed file of `len` bytes, and maps it. Pages exist only once touched.
+    /// Makes a zeroed file of `len` bytes, and maps it at an address that is a multiple of `align`,
+    /// a power of two. Pages exist only once touched.
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(len: usize) -> Result<(Self, Segment)> {
+    pub fn create(len: usize, align: usize) -> Result<(Self, Segment)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let new = |flags| {
             // SAFETY: the name is a string that lives for ever; the call only makes a descriptor.
@@ -44,7 +45,7 @@ impl MemoryFile {
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
             return Err(Error::last_os_error());
         }
-        let memory = Segment::map(file.as_fd(), 0, len, MapAccess::ReadWrite)?;
+        let memory = Segment::map_aligned(file.as_fd(), (len, align), MapAccess::ReadWrite)?;
         Ok((Self(file.into()), memory))
     }
 
@@ -54,11 +55,12 @@ impl MemoryFile {
     }
 }
 
-/// Maps the `len` bytes of the memory file that `process` has open under this number.
+/// Maps the `len` bytes of the memory file that `process` has open under this number, at an address
+/// that is a multiple of `align`, a power of two.
 ///
 /// # Errors
 /// What the system says; `InvalidData` for a file that is not a memory file of this size.
-pub fn open(process: u32, number: i32, len: usize) -> Result<Segment> {
+pub fn open(process: u32, number: i32, (len, align): (usize, usize)) -> Result<Segment> {
     let path = format!("/proc/{process}/fd/{number}");
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     // SAFETY: a plain system call with integer arguments on a descriptor of ours.
@@ -66,7 +68,7 @@ pub fn open(process: u32, number: i32, len: usize) -> Result<Segment> {
     if seals < 0 || seals & SEALS != SEALS || file.metadata()?.len() != len as u64 {
         return Err(ErrorKind::InvalidData.into());
     }
-    Segment::map(file.as_fd(), 0, len, MapAccess::ReadWrite)
+    Segment::map_aligned(file.as_fd(), (len, align), MapAccess::ReadWrite)
 }
 
 #[cfg(test)]
@@ -75,8 +77,8 @@ mod tests {
 
     #[test]
     fn what_one_mapping_writes_another_reads_also_when_the_file_is_closed() {
-        let (file, made) = MemoryFile::create(8192).unwrap();
-        let opened = open(std::process::id(), file.number(), 8192).unwrap();
+        let (file, made) = MemoryFile::create(8192, 1).unwrap();
+        let opened = open(std::process::id(), file.number(), (8192, 1)).unwrap();
         drop(file);
         made.write(4090, b"between pages");
         let mut seen = [0; 13];
@@ -85,10 +87,27 @@ mod tests {
     }
 
     #[test]
+    fn mappings_begin_where_the_alignment_says() {
+        for shift in [0, 12, 13, 21, 24] {
+            let (len, align) = (12 << 10, 1 << shift);
+            let (file, made) = MemoryFile::create(len, align).unwrap();
+            let opened = open(std::process::id(), file.number(), (len, align)).unwrap();
+            for memory in [&made, &opened] {
+                assert!(memory.ptr(0, 1).addr().is_multiple_of(align));
+            }
+            made.write(len - 4, b"last");
+            let mut seen = [0; 4];
+            opened.read(len - 4, &mut seen);
+            assert_eq!(&seen, b"last");
+        }
+        assert!(MemoryFile::create(4096, 1 << 62).is_err());
+    }
+
+    #[test]
     fn another_size_and_another_kind_of_file_are_refused() {
-        let (file, _) = MemoryFile::create(4096).unwrap();
-        assert!(open(std::process::id(), file.number(), 8192).is_err());
+        let (file, _) = MemoryFile::create(4096, 1).unwrap();
+        assert!(open(std::process::id(), file.number(), (8192, 1)).is_err());
         let plain = File::open("/proc/self/exe").unwrap();
-        assert!(open(std::process::id(), plain.as_raw_fd(), 4096).is_err());
+        assert!(open(std::process::id(), plain.as_raw_fd(), (4096, 1)).is_err());
     }
 }

@@ -22,6 +22,18 @@ pub enum MapAccess {
     ReadWrite,
 }
 
+impl MapAccess {
+    fn protection(self) -> libc::c_int {
+        match self {
+            MapAccess::Read => libc::PROT_READ,
+            MapAccess::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        }
+    }
+}
+
+/// The smallest page that systems have: every mapping begins at a multiple of it.
+const PAGE_MIN: usize = 4096;
+
 /// One mapping; unmapped when the last segment over it is dropped.
 #[derive(Debug)]
 struct Mapping {
@@ -62,6 +74,54 @@ impl Segment {
         let offset =
             i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Self::map_raw(file.as_raw_fd(), offset, len, access, libc::MAP_SHARED)
+    }
+
+    /// Maps `len` bytes of `file` from its beginning, at an address that is a multiple of `align`, a
+    /// power of two. As [`Segment::map`] else. Addresses for `len + align` bytes are needed for a
+    /// moment.
+    ///
+    /// # Errors
+    /// The system has no room.
+    pub fn map_aligned(
+        file: BorrowedFd<'_>,
+        (len, align): (usize, usize),
+        access: MapAccess,
+    ) -> io::Result<Self> {
+        if align <= PAGE_MIN {
+            return Self::map(file, 0, len, access);
+        }
+        let no_room = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let whole = len.checked_add(align).ok_or_else(no_room)?;
+        let room = Self::map_raw(
+            -1,
+            0,
+            whole,
+            access,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        )?;
+        let start = room.mapping.base.addr();
+        let skipped = start.next_multiple_of(align) - start;
+        let base = room.mapping.base.wrapping_add(skipped);
+        let prot = access.protection();
+        let fixed = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: replaces a part of `room`, which nobody else knows of.
+        let mapped = unsafe { libc::mmap(base.cast(), len, prot, fixed, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let end = skipped + len.next_multiple_of(PAGE_MIN);
+        let room = std::mem::ManuallyDrop::new(room);
+        for (at, len) in [(0, skipped), (end, whole.saturating_sub(end))] {
+            let unused = room.mapping.base.wrapping_add(at);
+            // SAFETY: the rest of `room`, which is not dropped. A part that the system cannot unmap
+            // stays, unused.
+            let _ = unsafe { len > 0 && libc::munmap(unused.cast(), len) == 0 };
+        }
+        Ok(Self {
+            mapping: Arc::new(Mapping { base, len }),
+            offset: 0,
+            len,
+        })
     }
 
     /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a
@@ -117,10 +177,7 @@ impl Segment {
         if len == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let prot = match access {
-            MapAccess::Read => libc::PROT_READ,
-            MapAccess::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
-        };
+        let prot = access.protection();
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
             libc::mmap(

@@ -122,8 +122,9 @@ pub(super) fn is_noncontiguous(info: &Info) -> bool {
     info.lookup(NONCONTIG).as_deref() == Some("true")
 }
 
-/// The alignment that was asked for; 1 if none was.
+/// The alignment that was asked for; 1 if none was, or none that there is.
 pub(super) fn alignment(info: &Info) -> u64 {
     let asked = info.lookup("mpi_minimum_memory_alignment");
+    let asked = asked.filter(|text| is_alignment(text));
     asked.and_then(|text| text.parse().ok()).unwrap_or(1)
 }

@@ -61,9 +61,11 @@ struct Contribution {
     /// 1 + flavor, to find members that call different functions.
     flavor: u64,
     noncontiguous: u64,
+    /// Alignment that the member asks for.
+    align: u64,
 }
 
-const WORDS: usize = 8;
+const WORDS: usize = 9;
 
 impl Contribution {
     fn to_words(self) -> [u64; WORDS] {
@@ -76,6 +78,7 @@ impl Contribution {
             self.fault,
             self.flavor,
             self.noncontiguous,
+            self.align,
         ]
     }
 
@@ -89,6 +92,7 @@ impl Contribution {
             fault,
             flavor,
             noncontiguous,
+            align,
         ] = words;
         Self {
             size,
@@ -99,6 +103,7 @@ impl Contribution {
             fault,
             flavor,
             noncontiguous,
+            align,
         }
     }
 }
@@ -188,6 +193,7 @@ pub(super) fn create(comm: &Comm, request: WindowRequest, origin: CallOrigin) ->
         fault: checked.as_ref().err().map_or(0, |error| error.class as u64),
         flavor: 1 + request.flavor as u64,
         noncontiguous: hints::is_noncontiguous(&request.info).into(),
+        align: hints::alignment(&request.info),
     };
     let told: Vec<_> = exchange(&own, contribution.to_words(), origin)?
         .into_iter()
@@ -195,8 +201,7 @@ pub(super) fn create(comm: &Comm, request: WindowRequest, origin: CallOrigin) ->
         .collect();
     checked?;
     check_told(&own, &told, &contribution)?;
-    let align = hints::alignment(&request.info);
-    let plan = FilePlan::new(&told, contribution.host, request.flavor, align)
+    let plan = FilePlan::new(&told, contribution.host, request.flavor)
         .ok_or_else(|| Error::new(Class::Size, "the window's memory exceeds 64 bits"))?;
     let memory = share(&own, &told, &plan, origin)?;
     build(own, request, &told, (&plan, &memory), origin)
@@ -243,26 +248,30 @@ struct FilePlan {
     places: Vec<Option<(usize, usize)>>,
     /// Bytes of the file.
     len: usize,
+    /// Parts that follow each other with gaps begin at multiples of this, at all members.
+    align: usize,
 }
 
 impl FilePlan {
     /// `None`: the sum exceeds 64 bits.
-    fn new(told: &[Contribution], host: u64, flavor: Flavor, align: u64) -> Option<Self> {
+    fn new(told: &[Contribution], host: u64, flavor: Flavor) -> Option<Self> {
         let control = WindowControl::bytes(told.len());
         let is_here = |one: &&Contribution| one.host == host;
         let here = told.iter().filter(is_here).count();
         let mut end = u64::try_from(control.checked_mul(here)?).ok()?;
         let allocates = matches!(flavor, Flavor::Allocate | Flavor::Shared);
         let contiguous = flavor == Flavor::Shared && told.iter().all(|one| one.noncontiguous == 0);
+        let asked = told.iter().filter(|_| allocates).map(|one| one.align);
+        let align = asked.fold(PAGE, u64::max);
         let (mut places, mut controls) = (Vec::with_capacity(told.len()), 0);
-        end = end.checked_next_multiple_of(align.max(PAGE))?;
+        end = end.checked_next_multiple_of(align)?;
         for one in told {
             if !is_here(&one) {
                 places.push(None);
                 continue;
             }
             if !contiguous {
-                end = end.checked_next_multiple_of(align.max(PAGE))?;
+                end = end.checked_next_multiple_of(align)?;
             }
             places.push(Some((controls, usize::try_from(end).ok()?)));
             controls += control;
@@ -279,6 +288,7 @@ impl FilePlan {
             one_host: here == told.len(),
             places,
             len: usize::try_from(len).ok()?,
+            align: usize::try_from(align).ok()?,
         })
     }
 }
@@ -292,7 +302,7 @@ fn share(
 ) -> Result<Segment> {
     let (me, len) = (comm.rank() as usize, plan.len);
     let maker = plan.first;
-    let made = (me == maker).then(|| MemoryFile::create(len));
+    let made = (me == maker).then(|| MemoryFile::create(len, plan.align));
     let number = match &made {
         Some(Ok((file, _))) => file.number() as u64 + 1,
         Some(Err(error)) => 1 << 32 | error.raw_os_error().unwrap_or(0) as u64,
@@ -313,7 +323,7 @@ fn share(
         Some(Ok((file, memory))) => (Some(file), Ok(memory)),
         _ => {
             let number = numbers[maker][0] as i32 - 1;
-            (None, memory_file::open(process, number, len))
+            (None, memory_file::open(process, number, (len, plan.align)))
         }
     };
     let word = match &opened {
