@@ -31,7 +31,7 @@ STRANGERS_S = 6
 ACROSS = {
     "background": [2, 4, 5], "collectives": [2, 5], "communicators": [3, 5], "datatypes": [2], "environment": [3], "errors": [2, 5], "file_gathering": [3],
     "file_requests": [2], "file_sharing": [2], "file_views": [3], "files": [2], "notified": [3], "one_sided": [3], "operations": [4],
-    "p2p": [2, 5], "partitioned": [3], "reordered": [8], "results": [4], "sessions": [3], "threads": [3], "topologies": [5], "window_memory": [3], "windows": [4],
+    "p2p": [2, 5], "partitioned": [3], "passive_target": [3], "reordered": [8], "results": [4], "sessions": [3], "threads": [3], "topologies": [5], "window_memory": [3], "windows": [4], "windows_kept": [3],
 }
 PART = ["test_cco_buf", "test_comm$", "test_p2p_buf", "test_p2p_obj"]
 

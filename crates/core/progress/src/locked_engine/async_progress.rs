@@ -264,9 +264,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let pays = self.async_progress.call_sites.leave(site, now, alone);
         self.async_progress.spin.note_open(now.at);
         // Once lent, more that is open costs next to nothing.
-        let lends = pays
-            || self.async_progress.ownership.owner.is_released()
-            || self.surroundings.releases_always();
+        let lends =
+            pays || self.async_progress.ownership.owner.is_released() || self.must_release();
         if lends {
             self.async_progress.spin.note_release(now.at);
             // To one that is awake that takes no time.
@@ -274,6 +273,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.async_progress.call_sites.go(self.moment());
             }
         }
+    }
+
+    /// Returns whether ownership is released whatever it costs.
+    fn must_release(&self) -> bool {
+        self.steppers.serve_peers() || self.surroundings.releases_always()
     }
 
     fn moment(&self) -> ProfileTime {
@@ -327,10 +331,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// that itself.
     pub(super) fn release_progress(&self, what: WakeupScope) -> bool {
         let kept = self.async_progress.ownership.owner.is_held_by_program();
-        if kept
-            && self.async_progress.release_backoff.begin().is_none()
-            && !self.surroundings.releases_always()
-        {
+        if kept && self.async_progress.release_backoff.begin().is_none() && !self.must_release() {
             return false;
         }
         let Some(words) = self.wakeup_words() else {

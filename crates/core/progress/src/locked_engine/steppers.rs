@@ -34,6 +34,8 @@ pub(super) struct Steppers {
     polling_memory: AtomicU32,
     /// Open steppers that may have messages.
     with_messages: AtomicU32,
+    /// Open steppers that stand for what peers may ask.
+    serving: AtomicU32,
     /// The engine's completions when the steppers last ran.
     stepped_completions: AtomicU64,
 }
@@ -46,6 +48,7 @@ impl Steppers {
             open: AtomicU32::new(0),
             polling_memory: AtomicU32::new(0),
             with_messages: AtomicU32::new(0),
+            serving: AtomicU32::new(0),
             stepped_completions: AtomicU64::new(0),
         }
     }
@@ -68,12 +71,20 @@ impl Steppers {
         self.with_messages.load(Ordering::SeqCst) > 0
     }
 
+    /// Tells whether peers may ask something of this rank at any time.
+    #[inline]
+    pub(super) fn serve_peers(&self) -> bool {
+        self.serving.load(Ordering::SeqCst) > 0
+    }
+
     /// Counts a stepper as open, before anybody can finish it; `enqueue` follows.
     pub(super) fn count(&self, stepper: &dyn Stepper) {
         self.polling_memory
             .fetch_add(u32::from(stepper.polls_memory()), Ordering::SeqCst);
         self.with_messages
             .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
+        self.serving
+            .fetch_add(u32::from(stepper.serves_peers()), Ordering::SeqCst);
         self.open.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -186,6 +197,9 @@ impl Steppers {
             }
             if stepper.has_messages() {
                 self.with_messages.fetch_sub(1, Ordering::SeqCst);
+            }
+            if stepper.serves_peers() {
+                self.serving.fetch_sub(1, Ordering::SeqCst);
             }
         }
         !over

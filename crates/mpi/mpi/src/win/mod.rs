@@ -9,6 +9,7 @@
 //! - `access`: put, get and accumulates; `target`: where the memory of a target is.
 //! - `attached`: memory of dynamic windows.
 //! - `other_hosts`: accesses to other hosts, by the engine's one-sided calls.
+//! - `served`: accesses of other hosts while the program computes.
 //! - `hints`: infos.
 //!
 //! An access is over when its call returns. So a flush is a fence of memory.
@@ -19,6 +20,7 @@ mod epochs;
 mod hints;
 mod open_to_all;
 mod other_hosts;
+mod served;
 mod setup;
 mod target;
 
@@ -42,6 +44,7 @@ use garonne_sync::mutex::lock;
 use garonne_sync::shm::Segment;
 use garonne_sync::window_control::WindowControl;
 use open_to_all::OpenToAll;
+use served::ServedWindow;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use target::Member;
@@ -106,6 +109,8 @@ struct WindowInner {
     near_accesses: AtomicU32,
     /// Regions of this member that members on other hosts access.
     regions: Vec<RegionKey>,
+    /// Has the progress thread serve members on other hosts; `None`: there are none.
+    _served: Option<ServedWindow>,
     /// Members by rank, and what this one knows of their memory.
     members: Vec<Member>,
     epochs: Mutex<Epochs>,

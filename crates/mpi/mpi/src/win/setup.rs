@@ -10,6 +10,7 @@ use super::attached::{AttachedPiece, Attachments};
 use super::epochs::Epochs;
 use super::hints;
 use super::open_to_all::OpenToAll;
+use super::served::ServedWindow;
 use super::target::{Member, MemberControl, MemberMemory, OtherHostRegion, RemotePieces};
 use super::{Flavor, PredefinedValues, UNIFIED, Window, WindowInner};
 use crate::attr::Attrs;
@@ -483,6 +484,7 @@ fn build(
         contiguous: plan.contiguous,
         one_host: plan.one_host,
         near_accesses: AtomicU32::new(0),
+        _served: (!plan.one_host).then(|| ServedWindow::begin(&host)),
         regions,
         epochs: Mutex::new(Epochs::default()),
         open_to_all: OpenToAll::default(),
