@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static int rank, size;
@@ -234,6 +235,103 @@ static void lock_holder(void)
     CHECK(MPI_Put(&word, 1, MPI_INT, 2, rank, 1, MPI_INT, win) == MPI_SUCCESS);
     CHECK(MPI_Win_unlock(2, win) == MPI_SUCCESS);
 }
+
+/* Who wants a member of a window for itself learns that one which had locked all members died. */
+static void lock_all_holder(void)
+{
+    int *base;
+    MPI_Win win;
+    MPI_Win_allocate(4 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    if (rank <= 1) CHECK(MPI_Win_lock_all(0, win) == MPI_SUCCESS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        usleep(100000);
+        die();
+    }
+    if (rank == 0) CHECK(MPI_Win_unlock_all(win) == MPI_SUCCESS);
+    for (int turn = 0; turn < 2; turn++) {
+        int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, turn, 0, win);
+        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+        char text[MPI_MAX_ERROR_STRING];
+        int len;
+        MPI_Error_string(code, text, &len);
+        CHECK(strstr(text, "rank 1") != NULL);
+    }
+    /* Nobody ends while others need its memory. */
+    int met = 1;
+    MPIX_Comm_agree(MPI_COMM_WORLD, &met);
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    die();
+}
+
+/* A rank dies while all write together: all others get an error that names it, what was written before is whole, and other files and
+ * communicators go on. */
+static void collective_writes(int is_nonblocking)
+{
+    enum { BLOCK = 64, BLOCKS = 2048, PIECE = BLOCK * BLOCKS };
+    char names[3][64], text[MPI_MAX_ERROR_STRING], *mine = malloc(PIECE), *back = malloc(PIECE);
+    int code, len, wrong = 0, pid = getpid();
+    MPI_File file, before, own;
+    MPI_Datatype every;
+    MPI_Comm small;
+    MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < 3; i++) snprintf(names[i], sizeof names[i], "/tmp/garonne-faults-%d-%d", pid, i == 2 ? 10 + rank : i);
+    memset(mine, 'a' + rank, PIECE);
+    MPI_Type_vector(BLOCKS, BLOCK, BLOCK * size, MPI_CHAR, &every);
+    MPI_Type_commit(&every);
+    CHECK(MPI_File_open(MPI_COMM_WORLD, names[0], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &before) == 0);
+    MPI_File_set_view(before, rank * BLOCK, MPI_CHAR, every, "native", MPI_INFO_NULL);
+    CHECK(MPI_File_write_at_all(before, 0, mine, PIECE, MPI_CHAR, MPI_STATUS_IGNORE) == 0);
+    CHECK(MPI_File_open(MPI_COMM_SELF, names[2], MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &own) == 0);
+    CHECK(MPI_File_open(MPI_COMM_WORLD, names[1], MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &file) == 0);
+    MPI_File_set_view(file, rank * BLOCK, MPI_CHAR, every, "native", MPI_INFO_NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        struct itimerval soon = {{0, 0}, {0, 2000}};
+        signal(SIGALRM, on_alarm);
+        setitimer(ITIMER_REAL, &soon, NULL);
+    }
+    for (MPI_Offset at = 0, done = 0; done == 0; at = (at + PIECE) % (8 * PIECE)) {
+        MPI_Request request;
+        if (is_nonblocking) {
+            code = MPI_File_iwrite_at_all(file, at, mine, PIECE, MPI_CHAR, &request);
+            if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        } else {
+            code = MPI_File_write_at_all(file, at, mine, PIECE, MPI_CHAR, MPI_STATUS_IGNORE);
+        }
+        done = code != MPI_SUCCESS;
+    }
+    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
+    MPI_Error_string(code, text, &len);
+    CHECK(strstr(text, "rank 1") != NULL);
+    /* Another one fails at once, and alone the file is closed. */
+    CHECK(class_of(MPI_File_write_at_all(file, 0, mine, PIECE, MPI_CHAR, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
+    CHECK(MPI_File_close(&file) == 0 && file == MPI_FILE_NULL);
+    CHECK(MPI_File_close(&before) == 0);
+    CHECK(MPI_File_write_at(own, 0, mine, PIECE, MPI_CHAR, MPI_STATUS_IGNORE) == 0 && MPI_File_close(&own) == 0);
+    CHECK(MPIX_Comm_shrink(MPI_COMM_WORLD, &small) == 0);
+    CHECK(MPI_File_open(small, names[0], MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &before) == 0);
+    for (int owner = 0; owner < size; owner++) {
+        MPI_File_set_view(before, owner * BLOCK, MPI_CHAR, every, "native", MPI_INFO_NULL);
+        CHECK(MPI_File_read_at_all(before, 0, back, PIECE, MPI_CHAR, MPI_STATUS_IGNORE) == 0);
+        for (int i = 0; i < PIECE; i++) wrong += back[i] != 'a' + owner;
+    }
+    CHECK(wrong == 0);
+    CHECK(MPI_File_close(&before) == 0);
+    CHECK(access(names[1], F_OK) != 0);
+    MPI_Comm_free(&small);
+    MPI_Type_free(&every);
+    free(mine), free(back);
+}
+
+static void file_write(void) { collective_writes(0); }
+
+static void file_iwrite(void) { collective_writes(1); }
 
 /* Communicators of a part of the processes are made while one outside dies, and after that. One with the dead is refused
  * at all others; what they sent for it meets no later one. */
@@ -602,6 +700,8 @@ int main(int argc, char **argv)
                {"revoke", revoked}, {"shrink", shrink}, {"groups", groups}, {"partial-groups", partial_groups},
                {"facing-groups", facing_groups},
                {"partitions", partitions}, {"lock-holder", lock_holder},
+               {"lock-all-holder", lock_all_holder},
+               {"file-write", file_write}, {"file-iwrite", file_iwrite},
                {"accumulate-holder", accumulate_holder}, {"exposures", exposures}, {"accesses", accesses},
                {"alone", alone}};
     if (argc > 2) wait_for_early_death(argv[2]);

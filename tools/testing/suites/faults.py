@@ -8,7 +8,7 @@ from ..runner import Case, Failure, check
 from . import mpich_abi, openmpi_abi
 
 # Scenes of tests/faults/faults.c, and how many ranks die in each.
-SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1, "accumulate-holder": 1, "exposures": 1, "accesses": 1,
+SCENES = {"alone": 0, "point-to-point": 1, "any-source": 1, "collectives": 1, "revoke": 0, "shrink": 2, "lock-holder": 1, "lock-all-holder": 1, "file-write": 1, "file-iwrite": 1, "accumulate-holder": 1, "exposures": 1, "accesses": 1,
           "groups": 1, "partial-groups": 1, "facing-groups": 1, "partitions": 1, "spawned": 1}
 KILLED = "was killed by SIGKILL"
 # How many ranks are killed under the stencil.

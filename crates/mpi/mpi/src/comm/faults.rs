@@ -263,6 +263,17 @@ impl Comm {
         Group::compact(self.learn_deaths().dead.clone())
     }
 
+    /// The error of a call that some members gave up because others have died.
+    #[cold]
+    pub(crate) fn lost_members(&self) -> Error {
+        let dead = self.learn_deaths().dead.clone();
+        let text = match dead.is_empty() {
+            true => String::from("has lost a member"),
+            false => format!("has lost {}", ranks_of(self.group(), &dead)),
+        };
+        self.error(Class::ProcFailed, text)
+    }
+
     /// `MPIX_Comm_ack_failed`: acknowledges so many of the members that `failed` names, the first
     /// ones. Returns how many are acknowledged.
     pub fn acknowledge_failed(&self, count: i32) -> usize {

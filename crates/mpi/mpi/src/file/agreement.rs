@@ -69,28 +69,39 @@ impl<'a> Agreement<'a> {
 
     /// Waits for an operation.
     pub async fn settle(self, request: &Request) -> Outcome {
-        match self.waiting {
+        let outcome = match self.waiting {
             Waiting::InCall => request::wait(request),
             Waiting::InBackground => {
                 poll_fn(|_| request.take().map_or(Poll::Pending, Poll::Ready)).await
             }
-        }
+        };
+        self.told(outcome)
+    }
+
+    /// Names the dead in an error that follows from a death. The communicator was revoked for no
+    /// other reason.
+    pub fn told<T>(self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| match error.class {
+            Class::Revoked | Class::ProcFailed => self.comm.lost_members(),
+            _ => error,
+        })
     }
 
     /// Begins a collective of the file's communicator, which ends at once where the call waits.
     fn begin(self, call: &impl Collective) -> Result<Request> {
-        match self.waiting {
+        let begun = match self.waiting {
             Waiting::InCall => {
-                self.comm.collective(call, self.origin)?;
-                Ok(Request::done(self.comm, request::Status::EMPTY))
+                let outcome = self.comm.collective(call, self.origin);
+                outcome.map(|()| Request::done(self.comm, request::Status::EMPTY))
             }
             Waiting::InBackground => self.comm.start_collective(call, self.origin),
-        }
+        };
+        self.told(begun)
     }
 
     /// Returns when all have come.
     pub fn barrier(self) -> Result<()> {
-        self.comm.collective(&Barrier, self.origin)
+        self.told(self.comm.collective(&Barrier, self.origin))
     }
 
     /// Returns the greatest of all processes' words, place by place.
@@ -169,7 +180,7 @@ impl<'a> Agreement<'a> {
             datatype,
             op: &sum,
         };
-        self.comm.collective(&prefix, self.origin)?;
+        self.told(self.comm.collective(&prefix, self.origin))?;
         let total = Allreduce {
             send: Some(send),
             recv: all,
@@ -177,7 +188,7 @@ impl<'a> Agreement<'a> {
             datatype,
             op: &sum,
         };
-        self.comm.collective(&total, self.origin)?;
+        self.told(self.comm.collective(&total, self.origin))?;
         let below = match self.comm.rank() {
             0 => 0,
             _ => u64::from_ne_bytes(below.read_array(0)),

@@ -284,13 +284,13 @@ impl<'a> Gathering<'a> {
     }
 
     fn send(&self, to: u32, tag: i32, mem: UserMem, bytes: u64) -> Result<Request> {
-        self.meeting.comm.begin_send(SendArgs {
+        self.meeting.told(self.meeting.comm.begin_send(SendArgs {
             data: Data::contiguous(mem, bytes),
             dest: to as i32,
             tag,
             mode: SendMode::Standard,
             origin: self.meeting.origin,
-        })
+        }))
     }
 
     fn recv_args(&self, from: u32, tag: i32, mem: UserMem, bytes: u64) -> RecvArgs {
@@ -305,9 +305,9 @@ impl<'a> Gathering<'a> {
     async fn recv(&self, from: u32, tag: i32, mem: UserMem, bytes: u64) -> Result<Status> {
         let args = self.recv_args(from, tag, mem, bytes);
         match self.meeting.waiting {
-            Waiting::InCall => self.meeting.comm.recv(args),
+            Waiting::InCall => self.meeting.told(self.meeting.comm.recv(args)),
             Waiting::InBackground => {
-                let begun = self.meeting.comm.begin_recv(args)?;
+                let begun = self.meeting.told(self.meeting.comm.begin_recv(args))?;
                 self.meeting.settle(&begun).await
             }
         }

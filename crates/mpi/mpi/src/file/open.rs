@@ -110,12 +110,38 @@ pub(super) fn open(comm: &Comm, request: OpenRequest<'_>, origin: CallOrigin) ->
 }
 
 impl CollectiveFile<'_> {
-    /// `MPI_File_close`. Collective. The edge then forgets its handle.
+    /// `MPI_File_close`. Collective, but where a process has died: then each closes the file alone.
+    /// The edge then forgets its handle.
     ///
     /// # Errors
     /// `Io` while a split collective access is open; what the file system says when the file is to
     /// be deleted.
     pub fn close(&self) -> Result<()> {
+        match self.close_together() {
+            Err(error) if error.class == Class::ProcFailed => self.close_alone(),
+            closed => closed,
+        }
+    }
+
+    fn close_alone(&self) -> Result<()> {
+        let comm = self.file.comm();
+        let dead = comm.dead_members();
+        let first = comm.group().members().find(|peer| !dead.contains(peer));
+        let deletes = first == Some(comm.process().host.me());
+        if !deletes || !self.file.0.mode.has(AccessMode::DELETE_ON_CLOSE) {
+            return Ok(());
+        }
+        match PosixFileSystem
+            .delete(&self.file.0.path)
+            .map_err(Error::from)
+        {
+            // By one that has died since.
+            Err(error) if error.class == Class::NoSuchFile => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    fn close_together(&self) -> Result<()> {
         let agreement = self.agreement();
         agreement.agree(self.file.check_no_split())?;
         self.file.0.pointers.shared().free(self.origin)?;
