@@ -18,6 +18,9 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Mutex;
 
+/// What programs are told of a handle that the server does not know any more.
+const STALE: Class = Class::Io;
+
 /// What a file has where nobody wrote.
 const OLD: u8 = 0xee;
 
@@ -282,6 +285,34 @@ proptest! {
         for (at, found) in disk.content(Path::new("file")).unwrap().into_iter().enumerate() {
             let is_old = found == if (at as u64) < access.size { OLD } else { 0 };
             prop_assert!(is_old || writes && expected[at].contains(&found), "byte {} is {}", at, found);
+        }
+    }
+
+    #[test]
+    fn handles_that_become_stale_in_the_middle_are_told_to_all_and_what_was_written_stays(access in some_access(), after in 0u64..12, writes: bool) {
+        let direction = if writes { Direction::Write } else { Direction::Read };
+        let faults = Faults { stale_after: after + 1, ..unsteady() };
+        let disk = access.disk(faults);
+        let outcomes = access.run(&disk, direction);
+        let classes: Vec<_> = outcomes.iter().map(|(outcome, _)| outcome.as_ref().err().map(|error| error.class)).collect();
+        prop_assert!(classes.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", classes);
+        prop_assert!(classes.iter().all(|class| matches!(class, None | Some(STALE))), "{:?}", classes);
+        let texts = outcomes.iter().filter_map(|(outcome, _)| outcome.as_ref().err()).map(|error| &error.detail);
+        prop_assert!(texts.clone().count() == 0 || texts.clone().any(|text| text.contains("stale handle")), "{:?}", texts.collect::<Vec<_>>());
+        let expected = access.written();
+        for (at, found) in disk.content(Path::new("file")).unwrap().into_iter().enumerate() {
+            let is_old = found == if (at as u64) < access.size { OLD } else { 0 };
+            prop_assert!(is_old || writes && expected[at].contains(&found), "byte {} is {}", at, found);
+        }
+        // With handles of its own a later access does what this one could not.
+        disk.set_faults(unsteady());
+        if writes {
+            for (outcome, _) in access.run(&disk, Direction::Write) {
+                prop_assert!(outcome.is_ok());
+            }
+            for (at, (found, allowed)) in disk.content(Path::new("file")).unwrap().iter().zip(&expected).enumerate() {
+                prop_assert!(allowed.contains(found), "byte {} is {}, not of {:?}", at, found, allowed);
+            }
         }
     }
 }
