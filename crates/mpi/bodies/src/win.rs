@@ -419,6 +419,15 @@ pub(crate) fn accumulate(
     handle: MPI_Op,
     on: MPI_Win,
 ) -> Result<()> {
+    let (ours, theirs) = ((origin_count, origin_type), (count, datatype));
+    if count > 0 && plain_bytes(origin, ours, theirs).is_some() {
+        let operation = resolve_op(handle, datatype)?.op;
+        let elements = (count as u64, committed(datatype)?);
+        let target = (rank, disp as i64, elements);
+        if window(on)?.accumulate_near(origin.mem(), target, &operation)? {
+            return Ok(());
+        }
+    }
     let origin = (origin, origin_count, origin_type);
     let target = (rank, disp, count, datatype);
     combine(on, handle, (origin, None), target)

@@ -342,6 +342,32 @@ impl Window {
         }
     }
 
+    /// Combines elements of a predefined datatype that lie in an array with as many of the target,
+    /// if its memory is near: the short way of `MPI_Accumulate`. `false`: nothing was done.
+    ///
+    /// # Errors
+    /// `Op` for an operation that is not defined for the datatype, `ProcFailed`.
+    pub fn accumulate_near(
+        &self,
+        origin: UserMem,
+        (rank, disp, elements): (i32, i64, (u64, &Datatype)),
+        op: &Op,
+    ) -> Result<bool> {
+        let (count, datatype) = elements;
+        let len = datatype.size().saturating_mul(count);
+        let (Some((there, at)), Op::Predefined(kind)) = (self.near(rank, disp, len), op) else {
+            return Ok(false);
+        };
+        op.check(datatype)?;
+        let _stripes = self.hold_stripes(rank as u32, at, len)?;
+        match kind {
+            PredefinedOp::NoOp => {}
+            PredefinedOp::Replace => there.copy_from(0, origin, 0, len as usize),
+            _ => apply_leaves(*kind, (origin, there), elements, DerivedSide::Target),
+        }
+        Ok(true)
+    }
+
     /// Fetches one element of a predefined datatype and combines it with `origin`, if the target's
     /// memory is near: the short way of `MPI_Fetch_and_op`. `false`: nothing was done.
     ///

@@ -73,6 +73,52 @@ impl LockKind {
 /// How a lock was taken. `None`: it was asserted that nobody else wants it.
 type HeldLock = Option<LockMode>;
 
+/// Locks of single targets. One takes no allocation: most programs hold one at a time.
+#[derive(Default)]
+struct HeldLocks {
+    one: Option<(i32, HeldLock)>,
+    /// Further ones.
+    others: BTreeMap<i32, HeldLock>,
+}
+
+impl HeldLocks {
+    fn is_empty(&self) -> bool {
+        self.one.is_none() && self.others.is_empty()
+    }
+
+    #[inline]
+    fn contains_key(&self, rank: &i32) -> bool {
+        self.one.is_some_and(|(one, _)| one == *rank)
+            || (!self.others.is_empty() && self.others.contains_key(rank))
+    }
+
+    fn insert(&mut self, rank: i32, held: HeldLock) {
+        match self.one {
+            None => self.one = Some((rank, held)),
+            Some(_) => drop(self.others.insert(rank, held)),
+        }
+    }
+
+    fn remove(&mut self, rank: &i32) -> Option<HeldLock> {
+        match self.one.take_if(|(one, _)| one == rank) {
+            Some((_, held)) => Some(held),
+            None if self.others.is_empty() => None,
+            None => self.others.remove(rank),
+        }
+    }
+}
+
+/// How all members are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldAll {
+    /// It was asserted that nobody else wants a lock.
+    Unchecked,
+    /// By the window's one word.
+    Word,
+    /// By the lock of each member.
+    EachLock,
+}
+
 /// Epochs that are open at this process.
 #[derive(Default)]
 pub(super) struct Epochs {
@@ -81,7 +127,7 @@ pub(super) struct Epochs {
     /// Targets of the epoch that `MPI_Win_start` opened.
     started: Option<Vec<u32>>,
     /// Locks by target; `MPI_PROC_NULL` is no target.
-    locks: BTreeMap<i32, HeldLock>,
+    locks: HeldLocks,
     /// `MPI_Win_lock_all`.
     all: Option<HeldAll>,
     /// Members whose completions the open exposure epoch waits for.
@@ -105,7 +151,8 @@ impl Epochs {
     }
 
     fn tell(&self, open: &OpenToAll) {
-        open.tell(self.fenced, self.all.is_some());
+        let locked = self.locks.one.map(|(rank, _)| rank);
+        open.tell(self.fenced, self.all.is_some(), locked);
     }
 
     fn open_epoch(&self) -> Option<&'static str> {
@@ -255,17 +302,24 @@ impl Window {
             if let Some(why) = conflict {
                 return Err(self.wrong_epoch(format!("cannot lock rank {rank}: {why}")));
             }
-            epochs.set_fenced(false, &self.0.open_to_all);
             epochs.locks.insert(rank, held);
+            epochs.set_fenced(false, &self.0.open_to_all);
         }
         if let (Some(target), Some(mode)) = (target, held) {
             let acquired = self.acquire(target, mode);
             if acquired.is_err() {
-                lock(&self.0.epochs).locks.remove(&rank);
+                self.forget_lock(rank);
             }
             return acquired;
         }
         Ok(())
+    }
+
+    fn forget_lock(&self, rank: i32) -> Option<HeldLock> {
+        let mut epochs = lock(&self.0.epochs);
+        let held = epochs.locks.remove(&rank);
+        epochs.tell(&self.0.open_to_all);
+        held
     }
 
     fn acquire(&self, target: u32, mode: LockMode) -> Result<()> {
@@ -354,7 +408,7 @@ impl Window {
     /// `RmaSync`, `Rank`.
     pub fn unlock(&self, rank: i32) -> Result<()> {
         let target = self.target(rank)?;
-        let Some(held) = lock(&self.0.epochs).locks.remove(&rank) else {
+        let Some(held) = self.forget_lock(rank) else {
             return Err(self.wrong_epoch(format!(
                 "has no lock of rank {rank} to give up: MPI_Win_lock has to come first"
             )));
@@ -490,7 +544,7 @@ impl Window {
     /// `RmaSync`, `Rank`.
     #[inline]
     pub fn flush(&self, rank: i32) -> Result<()> {
-        if !(self.0.open_to_all.has_locks() && (rank as u32) < self.size()) {
+        if !(self.0.open_to_all.locks(rank) && (rank as u32) < self.size()) {
             self.check_locked(rank)?;
         }
         full_fence();

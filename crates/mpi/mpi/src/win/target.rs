@@ -97,7 +97,7 @@ impl Window {
     /// store now, and their offset: the short way of accesses. `None` says nothing.
     #[inline]
     pub fn near(&self, rank: i32, disp: i64, len: u64) -> Option<(UserMem, u64)> {
-        if !self.0.open_to_all.allows_access() {
+        if rank < 0 || !self.0.open_to_all.allows_access(rank) {
             return None;
         }
         if !self.0.one_host {
