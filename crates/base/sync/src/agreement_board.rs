@@ -41,11 +41,11 @@ const BEGUN: u32 = 1 << 31;
 /// State of a member as the detector of deaths tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It runs, or may still write.
+    /// The member runs, or may still write.
     Alive,
-    /// It has ended well, and contributes no more.
+    /// The member has ended well, and contributes no more.
     Ended,
-    /// It has died.
+    /// The member has died.
     Dead,
 }
 
@@ -358,7 +358,7 @@ mod memory {
             })
         }
 
-        /// Its memory.
+        /// Memory of the board.
         #[cfg(test)]
         pub(super) fn memory(&self) -> &Segment {
             &self.words.memory

@@ -82,7 +82,7 @@ mod loom_tests {
     use crate::facade::{Cell, Notify};
     use loom::sync::Arc;
 
-    struct Shared {
+    struct LockedValue {
         word: AtomicU32,
         value: Cell<u32>,
         /// Stands for the lock of a member.
@@ -92,11 +92,11 @@ mod loom_tests {
     }
 
     // SAFETY: loom checks that accesses to the cell do not race.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for LockedValue {}
     // SAFETY: as above.
-    unsafe impl Send for Shared {}
+    unsafe impl Send for LockedValue {}
 
-    fn write(shared: &Shared) {
+    fn write(shared: &LockedValue) {
         // SAFETY: loom checks that nobody else has access meanwhile.
         shared.value.with_mut(|value| unsafe { *value += 1 });
     }
@@ -106,7 +106,7 @@ mod loom_tests {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(LockedValue {
                 word: AtomicU32::new(0),
                 value: Cell::new(0),
                 lock: loom::sync::Mutex::new(()),

@@ -76,9 +76,9 @@ impl Segment {
         Self::map_raw(file.as_raw_fd(), offset, len, access, libc::MAP_SHARED)
     }
 
-    /// Maps `len` bytes of `file` from its beginning, at an address that is a multiple of `align`, a
-    /// power of two. As [`Segment::map`] else. Addresses for `len + align` bytes are needed for a
-    /// moment.
+    /// Maps `len` bytes of `file` from its beginning, at an address that is a multiple of `align`,
+    /// a power of two. As [`Segment::map`] else. Addresses for `len + align` bytes are needed for
+    /// a moment.
     ///
     /// # Errors
     /// The system has no room.

@@ -1,9 +1,9 @@
 //! Control block of one member of a window: what the other members of its host read and change
 //! without the member's help.
 //!
-//! A block has the member's lock, the word that locks all members, the locks of its memory for accumulates (its stripes), the
-//! counters of post, complete and notified access, and the place of its list of attached memory.
-//! Contents are written by peers; no value of them leads to a panic.
+//! A block has the member's lock, the word that locks all members, the locks of its memory for
+//! accumulates (its stripes), the counters of post, complete and notified access, and the place of
+//! its list of attached memory. Contents are written by peers; no value of them leads to a panic.
 
 use crate::lock_all_word::LockAllWord;
 use crate::shm::Segment;

@@ -55,9 +55,9 @@ pub trait Stepper: std::marker::Send + Sync {
         true
     }
 
-    /// Returns whether it stands for what peers may ask of this rank at any time: the progress thread
-    /// is let in whenever the program leaves the library, whatever that paid before. Always the same
-    /// from when it is attached.
+    /// Returns whether it stands for what peers may ask of this rank at any time: the progress
+    /// thread is let in whenever the program leaves the library, whatever that paid before. Always
+    /// the same from when it is attached.
     fn serves_peers(&self) -> bool {
         false
     }

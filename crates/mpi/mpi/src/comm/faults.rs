@@ -3,8 +3,9 @@
 //!
 //! The host tells of deaths, and decides agreements: the agents of the job are the detectors, and
 //! the first of them decides. So no member waits for another one that may die. Members that share a
-//! host agree in its memory ([`on_host`]), those of several worlds by messages ([`across_worlds`]). A new communicator
-//! of the survivors takes two agreements: on a context, and on whether all could take it.
+//! host agree in its memory ([`on_host`]), those of several worlds by messages
+//! ([`across_worlds`]). A new communicator of the survivors takes two agreements: on a context, and
+//! on whether all could take it.
 
 mod across_worlds;
 mod consensus;

@@ -111,7 +111,7 @@ impl HeldLocks {
 /// How all members are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldAll {
-    /// It was asserted that nobody else wants a lock.
+    /// The program asserted that nobody else wants a lock.
     Unchecked,
     /// By the window's one word.
     Word,

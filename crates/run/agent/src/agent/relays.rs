@@ -6,9 +6,9 @@
 //! ([`garonne_tcp::relay`]), and the ranks of the caller's node learn of it
 //! (`relay_routes`), and call there. Where nobody does, the two may meet at a host that both can
 //! call (`relay_rendezvous`). When to do what is a `relay_search`'s to say. Networks that are to be
-//! left alone are tried where the others have led nowhere: those may be gone. Nothing of what passes
-//! is read: the ranks prove themselves to each other. The passing on is done by a task of this
-//! process, which its sockets poke.
+//! left alone are tried where the others have led nowhere: those may be gone. Nothing of what
+//! passes is read: the ranks prove themselves to each other. The passing on is done by a task of
+//! this process, which its sockets poke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};

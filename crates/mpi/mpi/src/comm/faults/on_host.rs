@@ -53,7 +53,7 @@ pub(super) struct HostAgreements {
 struct Queue {
     /// Agreements that go on. Only the first one is advanced.
     open: VecDeque<OpenAgreement>,
-    /// Those that are over and that nobody has taken yet.
+    /// Agreements that are over and that nobody has taken yet.
     over: Vec<(u32, Result<Decision>)>,
     board: BoardState,
 }
@@ -64,7 +64,7 @@ struct OpenAgreement {
 }
 
 enum Stage {
-    /// Those before it go on.
+    /// Earlier agreements go on.
     Queued,
     /// The agents decide it, and where the board lies.
     ByAgents {
@@ -73,7 +73,7 @@ enum Stage {
         /// The board that this member offers.
         offered: Option<usize>,
     },
-    /// It is agreement of this number on the board.
+    /// The agreement of this number on the board.
     OnBoard(u32),
 }
 
@@ -91,7 +91,7 @@ struct Attached {
     board: AgreementBoard<BoardMemory>,
     /// Number of the next agreement on it.
     next: u32,
-    /// Its offset in the own heap, if this member offered it.
+    /// Offset of the board in the own heap, if this member offered it.
     own: Option<usize>,
     /// Doorbells of the other members.
     doorbells: Vec<Segment>,
@@ -123,8 +123,8 @@ impl Drop for HostAgreements {
 }
 
 impl HostAgreements {
-    /// Those of `comm`; `None`: its members do not share a host, or its job does not survive
-    /// deaths.
+    /// Returns the agreements of `comm`; `None`: its members do not share a host, or its job does
+    /// not survive deaths.
     pub fn of(comm: &Comm, peers: Vec<Peer>) -> Option<Self> {
         let process = comm.0.process.clone();
         let is_apt = process.survives() && peers.len() > 1 && comm.is_on_node();
