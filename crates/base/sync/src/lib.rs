@@ -62,6 +62,8 @@ pub mod single_flight;
 pub mod slot_batch;
 #[cfg(not(any(loom, shuttle)))]
 pub mod store_policy;
+#[cfg(not(shuttle))]
+pub mod stream_words;
 pub mod task_node;
 #[cfg(all(test, loom))]
 mod task_node_loom;
