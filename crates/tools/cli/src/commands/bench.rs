@@ -15,7 +15,7 @@ pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
     /// `threads`, `threads --runtime`, `oversubscribed`, `flows`, `ways`, `binaries`,
     /// `rma`, `io`, `spawn`, `partitioned`, `survive`, `openmp`, `posix`,
-    /// `tasks`
+    /// `sockets`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
