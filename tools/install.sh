@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-c -p garonne-libgomp -p garonne-pthread -p garonne-rank-threads
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh -p garonne-threads-c -p garonne-c -p garonne-libgomp -p garonne-pthread -p garonne-sockets -p garonne-rank-threads
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/foreign lib/foreign/stand-ins lib/openmp lib/threads lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
+    for place in bin include lib lib/foreign lib/foreign/stand-ins lib/openmp lib/threads lib/sockets lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -43,6 +43,8 @@ install_into() {
     # Apart, and loaded by garonne threads run alone.
     crates/api/pthread/link.sh "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
     place crates/api/pthread/gdb.py "$prefix/share/garonne/threads_gdb.py" 644
+    # Apart, and loaded by garonne sockets run alone.
+    crates/api/sockets/link.sh "$built/libgaronne_sockets.a" "$prefix/lib/sockets/libgaronne_sockets.so.1.new" && mv -f "$prefix/lib/sockets/libgaronne_sockets.so.1.new" "$prefix/lib/sockets/libgaronne_sockets.so.1"
     # Started by garonne run --ranks-per-process alone.
     crates/run/rank-threads/link.sh "$built/libgaronne_rank_threads.a" "$prefix/lib/threads/garonne-rank-threads.new" && mv -f "$prefix/lib/threads/garonne-rank-threads.new" "$prefix/lib/threads/garonne-rank-threads"
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done

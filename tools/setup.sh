@@ -7,8 +7,8 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # What each command needs from the distribution. `demo` is the base of all others.
 packages_demo="gcc g++ make pkg-config libc6-dev libhwloc-dev libudev-dev python3 python3-dev python3-venv ca-certificates"
 packages_test="$packages_demo gfortran cmake autoconf autoconf-archive automake dpkg-dev libblas-dev liblapack-dev libclang-dev xz-utils gdb valgrind iproute2 nftables openssh-client pigz sysbench"
-# Other people's launchers, with which jobs are tried, and the servers of ssh and Redis: only where nothing would start them as services of this machine.
-[ "$(id -u)" -ne 0 ] || [ -d /run/systemd/system ] || packages_test="$packages_test slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge libpmix-dev libfabric-dev openssh-server redis-server redis-tools"
+# Other people's launchers, with which jobs are tried, and servers of other people: only where nothing would start them as services of this machine.
+[ "$(id -u)" -ne 0 ] || [ -d /run/systemd/system ] || packages_test="$packages_test slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge libpmix-dev libfabric-dev openssh-server redis-server redis-tools iperf3 nginx-light wrk memcached postgresql curl libpython3.11-testsuite"
 packages_bench="$packages_demo"
 packages_lint="$packages_demo"
 

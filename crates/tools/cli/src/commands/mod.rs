@@ -17,9 +17,11 @@ mod network;
 mod omp;
 mod overlap;
 mod ping;
+mod preload;
 mod ps;
 mod rank_pair;
 pub mod remote_command;
+mod sockets;
 mod strategy;
 mod suggestions;
 mod threads;
@@ -114,6 +116,10 @@ enum Command {
     /// Programs of POSIX threads with their threads as fibers: garonne threads run -- pigz file
     #[command(subcommand)]
     Threads(threads::ThreadsCommand),
+    /// Programs of TCP whose connections within the host go over shared memory: garonne sockets
+    /// run -- redis-server
+    #[command(subcommand)]
+    Sockets(sockets::SocketsCommand),
     /// Why something is as it is: binding, settings, costs
     Why(why::WhyArgs),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -187,6 +193,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Bubbles(command) => bubbles::run(&command),
         Command::Omp(command) => omp::run(&command),
         Command::Threads(command) => threads::run(&command),
+        Command::Sockets(command) => sockets::run(&command),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Fortran(args) => fortran::run(&args),

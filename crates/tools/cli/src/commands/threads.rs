@@ -7,10 +7,7 @@ use std::process::Command;
 
 use garonne_loader::program::Program;
 
-use super::fail;
-
-/// The variable by which the loader takes libraries before all others.
-const PRELOAD: &str = "LD_PRELOAD";
+use super::{fail, preload};
 
 /// Asks the library for a report at the program's end.
 const REPORT: &str = "GARONNE_THREADS_REPORT";
@@ -46,7 +43,7 @@ pub fn run(command: &ThreadsCommand) -> i32 {
         ThreadsCommand::Gdb { .. } => GDB_SCRIPT,
         _ => LIBRARY,
     };
-    let file = match installed(name) {
+    let file = match preload::installed(name) {
         Ok(file) => file,
         Err(text) => return fail(&text),
     };
@@ -72,7 +69,7 @@ fn debug(script: &Path, words: &[OsString]) -> i32 {
 }
 
 fn start(library: &Path, report: bool, words: &[OsString]) -> i32 {
-    let path = match find(&words[0]) {
+    let path = match preload::find(&words[0]) {
         Some(path) => path,
         None => {
             return fail(&format!(
@@ -84,16 +81,7 @@ fn start(library: &Path, report: bool, words: &[OsString]) -> i32 {
     if let Err(text) = check(&path) {
         return fail(&text);
     }
-    let mut preload = library.as_os_str().to_owned();
-    if let Some(before) = std::env::var_os(PRELOAD).filter(|before| !before.is_empty()) {
-        preload.push(":");
-        preload.push(before);
-    }
-    let mut command = Command::new(&path);
-    command
-        .arg0(&words[0])
-        .args(&words[1..])
-        .env(PRELOAD, preload);
+    let mut command = preload::command(&path, words, library);
     match report {
         true => command.env(REPORT, "1"),
         false => command.env_remove(REPORT),
@@ -102,22 +90,10 @@ fn start(library: &Path, report: bool, words: &[OsString]) -> i32 {
     fail(&format!("{} cannot be run: {error}", path.display()))
 }
 
-/// Path of a program as the shell would find it.
-fn find(word: &OsString) -> Option<PathBuf> {
-    let path = PathBuf::from(word);
-    if path.components().count() > 1 {
-        return path.exists().then_some(path);
-    }
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders)
-        .map(|folder| folder.join(&path))
-        .find(|path| path.is_file())
-}
-
 /// Refuses programs into which the loader puts no library: their threads would stay the kernel's
 /// without a word.
 fn check(path: &Path) -> Result<(), String> {
-    let lookup = |name: &str| find(&OsString::from(name));
+    let lookup = |name: &str| preload::find(&OsString::from(name));
     let program = Program::read(path, lookup).map_err(|error| error.to_string())?;
     let name = program.path.display();
     if program.is_static() {
@@ -145,13 +121,4 @@ fn check(path: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// A file beside the installed command.
-fn installed(name: &str) -> Result<PathBuf, String> {
-    let exe = std::env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
-    let prefix = exe.parent().and_then(|bin| bin.parent());
-    let file = prefix.map(|prefix| prefix.join(name));
-    file.filter(|file| file.exists())
-        .ok_or_else(|| format!("{name} is not installed beside this command"))
 }
