@@ -302,7 +302,10 @@ mod loom_tests {
 
     /// A bell byte is in the socket if and only if bytes wait, whatever the order.
     fn check(writes: &'static [usize], reads: &'static [usize], spins: bool) {
-        loom::model(move || {
+        let mut orders = loom::model::Builder::new();
+        // More preemptions take minutes.
+        orders.preemption_bound = Some(3);
+        orders.check(move || {
             let model = Model::new();
             let writer = {
                 let model = Arc::clone(&model);
