@@ -143,6 +143,9 @@ pub trait File: Send + Sync + Debug {
         self.read_vectored_at(offset, &[into])
     }
 
+    /// Has the system begin to fetch a range that is read soon. Nothing fails by it.
+    fn prefetch(&self, range: Range<u64>);
+
     /// Writes one buffer, as [`File::write_vectored_at`] does.
     ///
     /// # Errors

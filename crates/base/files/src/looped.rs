@@ -30,6 +30,9 @@ pub trait FileCalls: Send + Sync + Debug {
     /// The system's number.
     fn read(&self, offset: u64, into: &[Packed]) -> Result<usize, Errno>;
 
+    /// Has the system begin to fetch a range that is read soon, if it does such things.
+    fn prefetch(&self, range: Range<u64>);
+
     /// Writes some bytes.
     ///
     /// # Errors
@@ -230,6 +233,10 @@ impl<C: FileCalls> LoopedFile<C> {
 impl<C: FileCalls> File for LoopedFile<C> {
     fn read_vectored_at(&self, offset: u64, into: &[Packed]) -> Result<u64, TransferError> {
         self.transfer("read", offset, into, C::read)
+    }
+
+    fn prefetch(&self, range: Range<u64>) {
+        self.calls.prefetch(range);
     }
 
     fn write_vectored_at(&self, offset: u64, from: &[Packed]) -> Result<(), TransferError> {

@@ -6,8 +6,9 @@ use crate::looped::{FileCalls, LockCall, LoopedFile};
 use crate::sys::{self, Direction};
 use crate::{File, FileSystem, FileSystemInfo, FileSystemKind, OpenOptions};
 use garonne_sync::user::Packed;
-use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatFs};
+use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatFs};
 use rustix::io::Errno;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,14 @@ impl Drop for PosixCalls {
 impl FileCalls for PosixCalls {
     fn read(&self, offset: u64, into: &[Packed]) -> Result<usize, Errno> {
         sys::transfer(self.fd.as_fd(), Direction::Read, offset, into)
+    }
+
+    fn prefetch(&self, range: Range<u64>) {
+        let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) else {
+            return;
+        };
+        // A hint: what has no such calls is read without.
+        let _ = fs::fadvise(&self.fd, range.start, Some(len), Advice::WillNeed);
     }
 
     fn write(&self, offset: u64, from: &[Packed]) -> Result<usize, Errno> {

@@ -47,6 +47,10 @@ struct Disk {
     files: BTreeMap<PathBuf, Arc<Mutex<Inode>>>,
     used: u64,
     transfers: u64,
+    /// Bytes that reads moved.
+    read: u64,
+    /// Ranges that somebody said he reads soon.
+    prefetched: Vec<Range<u64>>,
     next_handle: u64,
 }
 
@@ -127,6 +131,8 @@ impl SimulatedFileSystem {
             files: BTreeMap::new(),
             used: 0,
             transfers: 0,
+            read: 0,
+            prefetched: Vec::new(),
             next_handle: 0,
         })))
     }
@@ -146,6 +152,16 @@ impl SimulatedFileSystem {
         let mut file = lock(file);
         file.bytes = bytes.to_vec();
         file.written = vec![true; bytes.len()];
+    }
+
+    /// Returns how many bytes reads have moved, of all files together.
+    pub fn bytes_read(&self) -> u64 {
+        lock(&self.0).read
+    }
+
+    /// Returns the ranges that are to be fetched, in their order, of all files together.
+    pub fn prefetched(&self) -> Vec<Range<u64>> {
+        lock(&self.0).prefetched.clone()
     }
 
     /// Changes what goes wrong from now on.
@@ -250,11 +266,16 @@ impl FileCalls for SimulatedCalls {
             return Ok(0);
         }
         let moved = disk.admitted(offset, asked)?;
+        disk.read += moved;
         Self::pieces(into, moved, |at, piece| {
             let bytes = &file.bytes[(offset + at) as usize..][..piece.len()];
             piece.mem().write(0, bytes);
         });
         Ok(moved as usize)
+    }
+
+    fn prefetch(&self, range: Range<u64>) {
+        lock(&self.system.0).prefetched.push(range);
     }
 
     fn write(&self, offset: u64, from: &[Packed]) -> Result<usize, Errno> {

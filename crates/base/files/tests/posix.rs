@@ -70,6 +70,22 @@ fn what_is_written_from_many_buffers_is_read_into_others() {
 }
 
 #[test]
+fn what_is_prefetched_is_read_as_it_is_also_behind_the_end() {
+    let place = Place::new("prefetched");
+    let file = open(&place.path("a"));
+    let content: Vec<u8> = (0..50_000u32).map(|i| ((i * 17) >> 2) as u8).collect();
+    file.write_at(0, Packed::of(&content)).expect("writes");
+    file.sync().expect("syncs");
+    for range in [0..50_000, 4096..4096, 40_000..1 << 20, 1 << 40..1 << 41] {
+        file.prefetch(range);
+    }
+    assert_eq!(file.size().expect("size"), 50_000);
+    let mut back = vec![0; 50_000];
+    let got = file.read_at(0, Packed::over(&mut back)).expect("reads");
+    assert_eq!((got, back), (50_000, content));
+}
+
+#[test]
 fn a_call_above_the_kernels_limit_moves_all() {
     let place = Place::new("large");
     let file = open(&place.path("a"));

@@ -1,8 +1,8 @@
 //! Moves data between memory and the bytes of a view.
 //!
 //! A transfer runs in slices, so that nonblocking accesses need not keep a worker for long. Reads
-//! with gaps in the file read over small gaps; writes touch their own bytes only, so they need no
-//! lock.
+//! with gaps in the file read over small gaps, and prefetch over larger ones. Writes touch their
+//! own bytes only, so they need no lock.
 
 use super::view::{FileMap, FileRun};
 use crate::error::{Class, Error, Result};
@@ -11,6 +11,9 @@ use garonne_sync::mutex::lock;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+
+#[cfg(test)]
+mod tests;
 
 /// Directions of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +28,12 @@ pub enum Direction {
 const SLICE_BYTES: u64 = 4 << 20;
 /// Bytes that are packed at once.
 const STAGE_BYTES: u64 = 1 << 20;
-/// Reads go over a gap if at least one of so many bytes is wanted.
+/// Runs are fetched together with the gaps between them if at least one of so many bytes is wanted.
 const SIEVE_SHARE: u64 = 4;
-/// Gaps up to here are always read over: as long as another call takes.
+/// Gaps up to here are always fetched along.
 const GAP_BYTES: u64 = 4096;
+/// Bytes that the kernel copies in the time that one more call takes.
+const CALL_BYTES: u64 = 4096;
 
 /// A transfer between memory and a part of a view's stream.
 pub(super) struct Transfer {
@@ -231,7 +236,8 @@ impl Transfer {
         (moved, Ok(()))
     }
 
-    /// Reads runs with gaps between them: several with one call where that pays.
+    /// Reads runs with gaps between them: several are fetched together where that pays, and read by
+    /// one call or, if that copies less than their calls cost, by a call for each.
     fn read_runs(&self, len: u64) -> (u64, Result<()>) {
         let mut runs = self.map.runs(self.from + self.done, len).peekable();
         let (mut moved, mut group) = (0, Vec::new());
@@ -255,10 +261,28 @@ impl Transfer {
             }
             let (got, outcome) = match group.as_slice() {
                 [run] => self.read_run(*run, self.done + moved),
+                group if group.len() as u64 * CALL_BYTES <= end - first.offset => {
+                    self.read_each(group, end, self.done + moved)
+                }
                 group => self.read_group(group, end, self.done + moved, &mut stage_memory),
             };
             moved += got;
             if got < wanted || outcome.is_err() {
+                return (moved, outcome);
+            }
+        }
+        (moved, Ok(()))
+    }
+
+    /// Has all from the first run to `end` fetched from the device at once, and reads the runs
+    /// alone: what the system has in memory already is copied once, without the gaps.
+    fn read_each(&self, group: &[FileRun], end: u64, to: u64) -> (u64, Result<()>) {
+        self.disk.prefetch(group[0].offset..end);
+        let mut moved = 0;
+        for run in group {
+            let (got, outcome) = self.read_run(*run, to + moved);
+            moved += got;
+            if got < run.len || outcome.is_err() {
                 return (moved, outcome);
             }
         }
