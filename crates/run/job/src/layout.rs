@@ -83,6 +83,7 @@ mod card {
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
     pub const DECISIONS: usize = 80;
+    pub const ETHERNET: usize = 88;
     pub const WAIT_SEQ: usize = 128;
     pub const WAIT_CALL: usize = 132;
     pub const WAIT_PEER: usize = 136;
@@ -575,6 +576,17 @@ impl RankBlock {
     /// Publishes the value of `remote_links`.
     pub fn set_remote_links(&self, address: u64) {
         self.at.atomic_u64(card::LINKS).store(address, Relaxed);
+    }
+
+    /// Returns the address of the rank's table of Ethernet peers in its own memory; 0: not told, or
+    /// there are none.
+    pub fn ethernet_peers(&self) -> u64 {
+        self.at.atomic_u64(card::ETHERNET).load(Relaxed)
+    }
+
+    /// Publishes the value of `ethernet_peers`.
+    pub fn set_ethernet_peers(&self, address: u64) {
+        self.at.atomic_u64(card::ETHERNET).store(address, Relaxed);
     }
 
     /// Returns the strategy that the rank follows; `None`: not told.

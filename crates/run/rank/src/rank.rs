@@ -168,6 +168,9 @@ impl Rank {
                     MultiTransport::new(transport, outward.transport, outward.local_ranks);
                 transport.join(outward.local_tcp);
                 if let Some(ethernet) = outward.ethernet {
+                    client
+                        .rank_block(world.rank)
+                        .set_ethernet_peers(ethernet.shown_at() as u64);
                     transport.add_ethernet(ethernet);
                 }
                 transport.watch_from(helpers.clone().unwrap_or_else(allowed).iter());

@@ -33,7 +33,10 @@ struct AskedBlock {
     /// Place in the read.
     at: u64,
     len: u32,
+    /// Bytes of one frame.
+    chunk: u32,
     missing: u64,
+    is_repeated: bool,
     /// Time of the request, until its first frame comes or it is repeated.
     asked_at_ns: Option<u64>,
     again_at_ns: u64,
@@ -84,6 +87,7 @@ pub(crate) struct BlockRequest {
     pub cookie: u64,
     pub offset: u64,
     pub ask: Ask,
+    pub is_repeated: bool,
 }
 
 /// All reads of a transport.
@@ -92,8 +96,6 @@ pub(crate) struct BlockReads {
     reads: VecDeque<BlockRead>,
     answers: AnswerTime,
     next_request: u64,
-    /// Bytes of one frame.
-    chunk: u32,
 }
 
 /// Returns the bits of the frames of a block.
@@ -103,12 +105,11 @@ fn frames_of(len: u32, chunk: u32) -> u64 {
 }
 
 impl BlockReads {
-    pub(crate) fn new(chunk: u32) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             reads: VecDeque::new(),
             answers: AnswerTime::new(),
             next_request: 1,
-            chunk,
         }
     }
 
@@ -133,22 +134,28 @@ impl BlockReads {
     }
 
     /// Appends the requests that are to leave now: for the next blocks of each peer's oldest reads,
-    /// and for what is overdue.
-    pub(crate) fn due(&mut self, now_ns: u64, requests: &mut Vec<BlockRequest>) {
+    /// and for what is overdue. `chunk_of` says how many bytes a frame of a peer brings.
+    pub(crate) fn due(
+        &mut self,
+        now_ns: u64,
+        chunk_of: impl Fn(Peer) -> u32,
+        requests: &mut Vec<BlockRequest>,
+    ) {
         for at in 0..self.reads.len() {
             let peer = self.reads[at].peer;
             let before = self.reads.iter().filter(|read| read.peer == peer);
             let under_way: usize = before.map(|read| read.blocks.len()).sum();
-            let chunk = self.chunk;
+            let chunk = chunk_of(peer);
             let read = &mut self.reads[at];
             for block in &mut read.blocks {
                 if block.again_at_ns <= now_ns {
                     if block.asked_at_ns.take().is_some() {
                         self.answers.is_late();
                     }
+                    block.is_repeated = true;
                     block.wait_ns = (block.wait_ns * 2).min(RETRY_MAX_NS);
                     block.again_at_ns = now_ns + block.wait_ns;
-                    requests.push(read_request((peer, read.cookie, read.offset), block, chunk));
+                    requests.push(read_request((peer, read.cookie, read.offset), block));
                 }
             }
             for _ in under_way..BLOCKS_ASKED {
@@ -160,18 +167,16 @@ impl BlockReads {
                     request: self.next_request,
                     at: read.asked,
                     len,
+                    chunk,
                     missing: frames_of(len, chunk),
+                    is_repeated: false,
                     asked_at_ns: Some(now_ns),
                     again_at_ns: now_ns + self.answers.wait_ns,
                     wait_ns: self.answers.wait_ns,
                 };
                 self.next_request += 1;
                 read.asked += u64::from(len);
-                requests.push(read_request(
-                    (peer, read.cookie, read.offset),
-                    &block,
-                    chunk,
-                ));
+                requests.push(read_request((peer, read.cookie, read.offset), &block));
                 read.blocks.push(block);
             }
         }
@@ -197,9 +202,9 @@ impl BlockReads {
         let Some((at, block_at)) = found else {
             return Ok(None);
         };
-        let chunk = self.chunk;
         let read = &mut self.reads[at];
         let block = &mut read.blocks[block_at];
+        let chunk = block.chunk;
         let first = index.checked_mul(u64::from(chunk)).ok_or(())?;
         let left = u64::from(block.len)
             .checked_sub(first)
@@ -230,6 +235,11 @@ impl BlockReads {
         Ok(ended.map(|read| read.token))
     }
 
+    /// Returns whether something is being read from a peer.
+    pub(crate) fn awaits(&self, peer: Peer) -> bool {
+        self.reads.iter().any(|read| read.peer == peer)
+    }
+
     /// Ends the read of which a request was refused.
     pub(crate) fn refuse(&mut self, peer: Peer, request: u64) -> Option<BulkToken> {
         let is_it = |read: &BlockRead| {
@@ -254,11 +264,7 @@ impl BlockReads {
     }
 }
 
-fn read_request(
-    (peer, cookie, offset): (Peer, u64, u64),
-    block: &AskedBlock,
-    chunk: u32,
-) -> BlockRequest {
+fn read_request((peer, cookie, offset): (Peer, u64, u64), block: &AskedBlock) -> BlockRequest {
     BlockRequest {
         peer,
         request: block.request,
@@ -266,9 +272,10 @@ fn read_request(
         offset: offset + block.at,
         ask: Ask {
             len: block.len,
-            chunk,
+            chunk: block.chunk,
             missing: block.missing,
         },
+        is_repeated: block.is_repeated,
     }
 }
 

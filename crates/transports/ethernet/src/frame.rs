@@ -13,7 +13,7 @@ pub const HEAD: usize = 48;
 /// Where the tag stands in the head.
 const TAG: usize = 40;
 /// Version of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes from the beginning of a frame to the word that names its job.
 pub const JOB_AT: usize = ETHERNET + 4;
 /// Bytes from the beginning of a frame to the word that names its receiver.
@@ -66,6 +66,18 @@ pub enum FrameBody {
     },
     /// The sender leaves: all that came has been taken.
     Bye,
+    /// A question whether a frame of this length arrives; the payload is padding.
+    Probe {
+        /// Number of the probe, larger than those of the sender before.
+        nonce: u64,
+        /// Most bytes behind the Ethernet header that the sender sends; 0: it sends by TCP.
+        sends: u64,
+    },
+    /// The answer to a probe, on the way by which the probe came.
+    ProbeAnswer {
+        /// Number of the probe.
+        nonce: u64,
+    },
 }
 
 /// Rest of a request for a block.
@@ -132,6 +144,8 @@ impl FrameBody {
             FrameBody::Block { .. } => 5,
             FrameBody::Refused { .. } => 6,
             FrameBody::Bye => 7,
+            FrameBody::Probe { .. } => 8,
+            FrameBody::ProbeAnswer { .. } => 9,
         }
     }
 
@@ -155,6 +169,8 @@ impl FrameBody {
             FrameBody::Block { request, index } => [request, index, 0],
             FrameBody::Refused { request } => [request, 0, 0],
             FrameBody::Bye => [0; 3],
+            FrameBody::Probe { nonce, sends } => [nonce, sends, 0],
+            FrameBody::ProbeAnswer { nonce } => [nonce, 0, 0],
         }
     }
 
@@ -181,6 +197,11 @@ impl FrameBody {
             },
             6 => FrameBody::Refused { request: words[0] },
             7 => FrameBody::Bye,
+            8 => FrameBody::Probe {
+                nonce: words[0],
+                sends: words[1],
+            },
+            9 => FrameBody::ProbeAnswer { nonce: words[0] },
             _ => return None,
         };
         (body.words() == words).then_some(body)
@@ -267,7 +288,7 @@ impl FrameKey {
         let mut key = [0; 16];
         for (half, number) in key.chunks_exact_mut(8).zip([0u8, 1]) {
             let mut hasher = SipHasher24::new_with_key(&array(first, 0));
-            hasher.write(b"garonne ethernet 1");
+            hasher.write(b"garonne ethernet 2");
             hasher.write(&[number]);
             hasher.write(second);
             hasher.write(&(world.len() as u64).to_le_bytes());
@@ -327,12 +348,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_body() -> impl Strategy<Value = FrameBody> {
-        (1u8..=7, any::<[u64; 3]>()).prop_map(|(code, words)| {
+        (1u8..=9, any::<[u64; 3]>()).prop_map(|(code, words)| {
             let words = match code {
                 1 | 2 | 4 => words,
                 3 => [0, words[1], words[2]],
-                5 => [words[0], words[1], 0],
-                6 => [words[0], 0, 0],
+                5 | 8 => [words[0], words[1], 0],
+                6 | 9 => [words[0], 0, 0],
                 _ => [0; 3],
             };
             FrameBody::of(code, words).expect("words that the kind uses")
@@ -396,7 +417,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..9) {
+        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..11) {
             read_anything(&bytes);
             let mut bytes = bytes;
             if let Some(head) = bytes.get_mut(ETHERNET..ETHERNET + 4) {

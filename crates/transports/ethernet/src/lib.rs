@@ -7,6 +7,9 @@
 //! in blocks (`block_reads`) and go from user memory to user memory. Every frame carries a tag
 //! under a key that the job's secret, the world and both ends make; others are dropped and counted.
 //!
+//! Frames that the network does not pass, or that are too long for it, are given to whoever can
+//! carry them by TCP ([`EthernetTransport::next_by_tcp`]); [`path`] decides that by probes.
+//!
 //! A silent peer is not lost: it may compute. Who has died or left, [`EthernetPeers`] says.
 //! Bounded by the window of each peer spoken to, and [`limits`].
 
@@ -17,17 +20,22 @@ pub mod driver;
 pub mod frame;
 pub mod limits;
 pub mod packet_socket;
+mod path;
 mod peer_link;
 mod receive;
+pub mod shown;
 mod sys;
 mod transport;
 pub mod wake;
 
 use crate::block_reads::{BlockReads, BlockRequest};
-use crate::driver::FrameDriver;
+use crate::driver::{FrameDriver, SendResult};
 use crate::frame::{ETHERNET, Endpoint, FrameBody, FrameHead, FrameKey, HEAD, Mac};
-use crate::limits::{GOODBYES, LIVENESS_CHECK_NS, REGIONS_MAX};
+use crate::limits::{BY_TCP_MAX, FRAME_BY_TCP, GOODBYES, LIVENESS_CHECK_NS, REGIONS_MAX};
+pub use crate::path::Carrier;
+use crate::path::{PROBE_MIN, Path, Probe};
 use crate::peer_link::{PeerLink, Piece, pieces};
+use crate::shown::{PeerEntry, ShownPeers};
 use crate::wake::EthernetWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::reliable::Frame;
@@ -75,10 +83,57 @@ pub struct FrameCounts {
     pub malformed: u64,
     /// Frames without the right tag, or of nobody known.
     pub forged: u64,
+    /// Pieces that had come before: sent again by their sender, or replayed by somebody.
+    pub again: u64,
     /// Frames for which the driver had no room.
     pub no_room: u64,
+    /// Frames that the system dropped for want of room.
+    pub dropped: u64,
     /// Blocks asked for, repeats included.
     pub asks: u64,
+    /// Blocks asked for again.
+    pub asks_again: u64,
+    /// Frames given to TCP.
+    pub by_tcp: u64,
+    /// Times that the owner went to sleep.
+    pub sleeps: u64,
+}
+
+impl FrameCounts {
+    /// Returns the counts in the order of their words.
+    fn words(&self) -> [u64; 11] {
+        [
+            self.sent,
+            self.received,
+            self.malformed,
+            self.forged,
+            self.again,
+            self.no_room,
+            self.dropped,
+            self.asks,
+            self.asks_again,
+            self.by_tcp,
+            self.sleeps,
+        ]
+    }
+
+    /// Returns the counts of such words; those that are missing are 0.
+    fn of_words(words: &[u64]) -> Self {
+        let word = |at: usize| words.get(at).copied().unwrap_or(0);
+        Self {
+            sent: word(0),
+            received: word(1),
+            malformed: word(2),
+            forged: word(3),
+            again: word(4),
+            no_room: word(5),
+            dropped: word(6),
+            asks: word(7),
+            asks_again: word(8),
+            by_tcp: word(9),
+            sleeps: word(10),
+        }
+    }
 }
 
 /// Something that the engine is still to be told.
@@ -104,25 +159,34 @@ struct Wire {
     mac: Mac,
     /// Memory for the frame that is being made.
     frame: Vec<u8>,
+    /// Frames that TCP is to carry, with their receivers.
+    by_tcp: VecDeque<(Peer, Vec<u8>)>,
     counts: FrameCounts,
     clock: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl Wire {
-    /// Bytes of payload of one frame.
-    fn chunk(&self) -> usize {
-        self.driver.payload_max() - HEAD
-    }
-
-    /// Sends a frame; what has no room is as good as lost. `fill` writes its payload.
+    /// Sends a frame by what carries it to this peer. What has no room is as good as lost. `fill`
+    /// writes its payload.
     fn transmit(
         &mut self,
-        (peer, mac, key): (Peer, Mac, &FrameKey),
+        (peer, link): (Peer, &mut PeerLink),
+        body: FrameBody,
+        (len, fill): (usize, impl FnOnce(&mut [u8])),
+    ) {
+        let carrier = link.path.carries(HEAD + len);
+        self.transmit_by(carrier, (peer, link), body, (len, fill));
+    }
+
+    fn transmit_by(
+        &mut self,
+        carrier: Carrier,
+        (peer, link): (Peer, &mut PeerLink),
         body: FrameBody,
         (len, fill): (usize, impl FnOnce(&mut [u8])),
     ) {
         let head = FrameHead {
-            to_mac: mac,
+            to_mac: link.mac,
             from_mac: self.mac,
             ethertype: self.driver.ethertype(),
             job: self.identity.job,
@@ -132,21 +196,47 @@ impl Wire {
         };
         self.frame.resize(ETHERNET + HEAD + len, 0);
         fill(&mut self.frame[ETHERNET + HEAD..]);
-        head.encode(key, &mut self.frame);
-        match self.driver.send(&self.frame) {
-            true => self.counts.sent += 1,
-            false => self.counts.no_room += 1,
+        head.encode(&link.sends, &mut self.frame);
+        let sent = match carrier {
+            Carrier::Frames => self.driver.send(&self.frame),
+            Carrier::Tcp => SendResult::TooLong,
+        };
+        match sent {
+            SendResult::Sent => self.counts.sent += 1,
+            SendResult::Full => self.counts.no_room += 1,
+            SendResult::TooLong => {
+                if carrier == Carrier::Frames {
+                    link.path.limit(self.driver.payload_max());
+                }
+                if self.by_tcp.len() < BY_TCP_MAX {
+                    self.by_tcp.push_back((peer, self.frame.clone()));
+                    self.counts.by_tcp += 1;
+                }
+            }
         }
     }
 
-    fn transmit_piece(&mut self, (peer, mac, key): (Peer, Mac, &FrameKey), frame: &Frame<Piece>) {
+    fn transmit_probe(&mut self, (peer, link): (Peer, &mut PeerLink), probe: Probe) {
+        let body = FrameBody::Probe {
+            nonce: probe.nonce,
+            sends: link.path.told() as u64,
+        };
+        let padding = (probe.bytes - PROBE_MIN, |room: &mut [u8]| room.fill(0));
+        let carrier = match probe.by_tcp {
+            true => Carrier::Tcp,
+            false => Carrier::Frames,
+        };
+        self.transmit_by(carrier, (peer, link), body, padding);
+    }
+
+    fn transmit_piece(&mut self, (peer, link): (Peer, &mut PeerLink), frame: &Frame<Piece>) {
         let (acknowledged, selective) = (frame.acknowledged, frame.selective);
         let Some((number, piece)) = &frame.packet else {
             let body = FrameBody::Ack {
                 acknowledged,
                 selective,
             };
-            return self.transmit((peer, mac, key), body, (0, |_| {}));
+            return self.transmit((peer, link), body, (0, |_| {}));
         };
         let body = FrameBody::Piece {
             first: piece.first,
@@ -155,7 +245,16 @@ impl Wire {
             selective,
         };
         let fill = |room: &mut [u8]| room.copy_from_slice(&piece.bytes);
-        self.transmit((peer, mac, key), body, (piece.bytes.len(), fill));
+        self.transmit((peer, link), body, (piece.bytes.len(), fill));
+    }
+}
+
+/// Returns how many bytes a frame brings that has `max` behind its Ethernet header; 0: one that TCP
+/// carries.
+fn chunk_of(max: usize) -> usize {
+    match max {
+        0 => FRAME_BY_TCP - ETHERNET - HEAD,
+        max => max - HEAD,
     }
 }
 
@@ -179,7 +278,10 @@ pub struct EthernetTransport {
     /// Packets that were taken in by a nap.
     taken: VecDeque<(Peer, PacketHeader, Vec<u8>)>,
     wake: Arc<EthernetWake>,
+    shown: ShownPeers,
     checked_ns: u64,
+    /// Time of the last look at frames.
+    looked_ns: u64,
     /// Somebody has been asked for naps.
     nap_asked: bool,
 }
@@ -210,11 +312,12 @@ impl EthernetTransport {
             driver,
             identity,
             frame: Vec::new(),
+            by_tcp: VecDeque::new(),
             counts: FrameCounts::default(),
             clock,
         };
         Ok(Self {
-            reads: BlockReads::new(wire.chunk() as u32),
+            reads: BlockReads::new(),
             wire,
             directory,
             links: HashMap::new(),
@@ -226,7 +329,9 @@ impl EthernetTransport {
             notices: VecDeque::new(),
             taken: VecDeque::new(),
             wake,
+            shown: ShownPeers::new(),
             checked_ns: 0,
+            looked_ns: 0,
             nap_asked: false,
         })
     }
@@ -241,9 +346,40 @@ impl EthernetTransport {
         &self.wake
     }
 
-    /// Returns the counts of frames, and how many the system dropped.
-    pub fn counts(&mut self) -> (FrameCounts, u64) {
-        (self.wire.counts, self.wire.driver.dropped())
+    /// Returns the counts of frames.
+    pub fn counts(&mut self) -> FrameCounts {
+        self.wire.counts.dropped = self.wire.driver.dropped();
+        self.wire.counts
+    }
+
+    /// Returns the address of the table of peers ([`shown`]), which stays where it is.
+    pub fn shown_at(&self) -> usize {
+        self.shown.at()
+    }
+
+    /// Returns a frame that TCP is to carry, and to whom.
+    pub fn by_tcp(&self) -> Option<(Peer, &[u8])> {
+        let (peer, frame) = self.wire.by_tcp.front()?;
+        Some((*peer, frame))
+    }
+
+    /// TCP took the frame that [`EthernetTransport::by_tcp`] returned, or never will.
+    pub fn taken_by_tcp(&mut self) {
+        self.wire.by_tcp.pop_front();
+    }
+
+    /// Returns whether TCP carries the frames of some peer now, so that looks at it are worth it.
+    pub fn uses_tcp(&self) -> bool {
+        let mut active = self.active.iter().filter_map(|peer| self.links.get(peer));
+        active
+            .any(|link| link.path.is_asking() || link.path.told() == 0 || link.path.peer_max() == 0)
+    }
+
+    /// Returns what carries the frames to a peer, and how many bytes they have behind their
+    /// Ethernet header at most; `None`: nothing was sent there.
+    pub fn path_to(&self, peer: Peer) -> Option<(Carrier, usize)> {
+        let link = self.links.get(&peer)?;
+        Some((link.path.carrier(), link.path.max()))
     }
 
     /// Pieces that were sent again.
@@ -275,23 +411,23 @@ impl EthernetTransport {
                 return None;
             }
             let keys = keys(&self.wire, Endpoint { mac, rank: peer });
-            self.links.insert(peer, PeerLink::new(mac, keys));
+            let path = Path::new(self.wire.driver.payload_max());
+            self.links.insert(peer, PeerLink::new(mac, keys, path));
         }
         self.links.get_mut(&peer)
     }
 
     /// Cuts a packet into pieces and sends those for which the window has room.
     fn send_packet(&mut self, peer: Peer, header: &PacketHeader, payload: &[u8]) {
-        let (chunk, now_ns) = (self.wire.chunk(), (self.wire.clock)());
+        let now_ns = (self.wire.clock)();
         let Some(link) = self.links.get_mut(&peer) else {
             return;
         };
-        for piece in pieces(header, payload, chunk) {
+        for piece in pieces(header, payload, chunk_of(link.path.told())) {
             link.push(piece);
         }
         while let Some(frame) = link.next_frame(now_ns) {
-            self.wire
-                .transmit_piece((peer, link.mac, &link.sends), &frame);
+            self.wire.transmit_piece((peer, link), &frame);
         }
         self.active.insert(peer);
     }
@@ -299,7 +435,7 @@ impl EthernetTransport {
     /// Sends requests for blocks.
     fn send_requests(&mut self, requests: Vec<BlockRequest>) {
         for request in requests {
-            let Some(link) = self.links.get(&request.peer) else {
+            let Some(link) = self.links.get_mut(&request.peer) else {
                 continue;
             };
             let body = FrameBody::Ask {
@@ -310,11 +446,9 @@ impl EthernetTransport {
             let bytes = request.ask.encode();
             let fill = |room: &mut [u8]| room.copy_from_slice(&bytes);
             self.wire.counts.asks += 1;
-            self.wire.transmit(
-                (request.peer, link.mac, &link.sends),
-                body,
-                (bytes.len(), fill),
-            );
+            self.wire.counts.asks_again += u64::from(request.is_repeated);
+            self.wire
+                .transmit((request.peer, link), body, (bytes.len(), fill));
         }
     }
 
@@ -323,18 +457,22 @@ impl EthernetTransport {
         let now_ns = (self.wire.clock)();
         if !self.reads.is_empty() {
             let mut requests = Vec::new();
-            self.reads.due(now_ns, &mut requests);
+            let links = &self.links;
+            let chunk_of_peer = |peer| {
+                let max = links.get(&peer).map(|link| link.path.peer_max());
+                chunk_of(max.unwrap_or(limits::FRAME_DEFAULT)) as u32
+            };
+            self.reads.due(now_ns, chunk_of_peer, &mut requests);
             self.send_requests(requests);
         }
-        let mut frames = Vec::new();
+        let (mut frames, mut probes) = (Vec::new(), Vec::new());
         for peer in self.active.clone() {
             let Some(link) = self.links.get_mut(&peer) else {
                 self.active.remove(&peer);
                 continue;
             };
             while let Some(frame) = link.next_frame(now_ns) {
-                self.wire
-                    .transmit_piece((peer, link.mac, &link.sends), &frame);
+                self.wire.transmit_piece((peer, link), &frame);
             }
             let is_late = link.link.deadline_ns().is_some_and(|at_ns| at_ns <= now_ns);
             let owes = link.link.owes_acknowledgement()
@@ -344,17 +482,34 @@ impl EthernetTransport {
                 let _ = link.link.due(now_ns, &mut frames);
                 link.unacknowledged = 0;
                 for frame in frames.drain(..) {
-                    self.wire
-                        .transmit_piece((peer, link.mac, &link.sends), &frame);
+                    self.wire.transmit_piece((peer, link), &frame);
                 }
             }
-            if link.is_settled() && !link.link.owes_acknowledgement() {
+            let awaits = link.awaits() || self.reads.awaits(peer);
+            link.path.step(now_ns, awaits, &mut probes);
+            for probe in probes.drain(..) {
+                self.wire.transmit_probe((peer, link), probe);
+            }
+            if !awaits && !link.path.is_asking() && !link.link.owes_acknowledgement() {
                 self.active.remove(&peer);
+                self.shown.show(&entry(peer, link));
             }
         }
         if now_ns.saturating_sub(self.checked_ns) >= LIVENESS_CHECK_NS {
             self.checked_ns = now_ns;
             self.check_lives();
+            self.show();
+        }
+    }
+
+    /// Writes down for those who watch from outside what is known.
+    fn show(&mut self) {
+        let counts = self.counts();
+        self.shown.count(&counts);
+        for peer in &self.active {
+            if let Some(link) = self.links.get(peer) {
+                self.shown.show(&entry(*peer, link));
+            }
         }
     }
 
@@ -462,8 +617,16 @@ impl EthernetTransport {
     /// Last words before the owner sleeps: acknowledgements that are owed, and the time to wake up.
     pub fn before_sleep(&mut self) {
         self.keep_time(true);
-        let active = self.active.iter().filter_map(|peer| self.links.get(peer));
-        let links = active.filter_map(|link| link.link.deadline_ns());
+        self.wire.counts.sleeps += 1;
+        let counts = self.counts();
+        self.shown.count(&counts);
+        let active = self.active.iter();
+        let links = active.filter_map(|peer| {
+            let link = self.links.get(peer)?;
+            let awaits = link.awaits() || self.reads.awaits(*peer);
+            let both = link.link.deadline_ns().into_iter();
+            both.chain(link.path.deadline_ns(awaits)).min()
+        });
         let until = links.chain(self.reads.deadline_ns()).min();
         let now_ns = (self.wire.clock)();
         // Whoever has died is found by a look from time to time.
@@ -487,6 +650,17 @@ impl EthernetTransport {
     }
 }
 
+/// Returns what is shown of a peer.
+fn entry(peer: Peer, link: &PeerLink) -> PeerEntry {
+    PeerEntry {
+        peer,
+        carrier: link.path.carrier(),
+        sends: link.path.max() as u64,
+        receives: link.path.peer_max() as u64,
+        repeated: link.link.repeated(),
+    }
+}
+
 /// Returns the keys of frames to and from a peer.
 fn keys(wire: &Wire, other: Endpoint) -> (FrameKey, FrameKey) {
     let me = Endpoint {
@@ -501,9 +675,9 @@ fn keys(wire: &Wire, other: Endpoint) -> (FrameKey, FrameKey) {
 impl Drop for EthernetTransport {
     fn drop(&mut self) {
         for _ in 0..GOODBYES {
-            for (peer, link) in &self.links {
+            for (peer, link) in &mut self.links {
                 self.wire
-                    .transmit((*peer, link.mac, &link.sends), FrameBody::Bye, (0, |_| {}));
+                    .transmit((*peer, link), FrameBody::Bye, (0, |_| {}));
             }
         }
     }

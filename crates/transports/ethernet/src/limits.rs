@@ -7,8 +7,35 @@ pub const FRAME_DEFAULT: usize = 1500;
 pub const FRAME_MAX: usize = 9000;
 /// Shortest frame that may be asked for: a packet of the engine has to fit in the window.
 pub const FRAME_MIN: usize = 1500;
-/// Bytes of the receive ring: a window of each of 20 peers, in slots of 2 KB.
+/// Bytes behind the Ethernet header that are tried first where longer frames got lost: tunnels and
+/// VLAN tags leave at least this.
+pub const FRAME_SURE: usize = 576;
+/// Shortest limit of frames that is worth it: below, TCP carries all.
+pub const FRAME_LEAST: usize = 128;
+/// Time without progress after which a path is asked whether it carries frames: longer than a
+/// woken process of a busy host takes.
+pub const DOUBT_NS: u64 = 100_000_000;
+/// Longest time between two such questions: a peer that computes is not asked all the time.
+pub const DOUBT_MAX_NS: u64 = 5_000_000_000;
+/// Time that a frame may take longer than another one that was answered.
+pub const PROBE_GRACE_NS: u64 = 30_000_000;
+/// Times that a probe for a length is sent to a peer that answers nothing.
+pub const PROBE_TRIES: u32 = 6;
+/// Time between two looks whether frames arrive again.
+pub const RETURN_NS: u64 = 1_000_000_000;
+/// Time between two looks whether longer frames arrive.
+pub const LONGER_NS: u64 = 5_000_000_000;
+/// Bytes behind the Ethernet header of frames that TCP carries: one packet of it.
+pub const FRAME_BY_TCP: usize = 32 * 1024;
+/// Frames that wait for TCP to take them; more are as good as lost.
+pub const BY_TCP_MAX: usize = 512;
+/// Peers of which a rank shows what it knows.
+pub const SHOWN_PEERS: usize = 128;
+/// Bytes of the receive ring for each [`FRAME_JUMBO`] of a frame's longest: a window of each of 20
+/// peers, in slots of 2 KB; half as many in slots of 16 KB.
 pub const RING_BYTES: usize = 2 << 20;
+/// Length of frames from which the receive ring grows.
+pub const FRAME_JUMBO: usize = 2000;
 /// Ethertype of frames: the first of those that IEEE 802 leaves for local experiments.
 pub const ETHERTYPE: u16 = 0x88B5;
 /// First wait for an acknowledgement: a woken process of a busy host answers sooner.

@@ -5,28 +5,28 @@
 //! for each rank with [`open`] and hands it over. A filter in the kernel lets through what is for
 //! this rank of this job.
 
-use crate::driver::FrameDriver;
+use crate::driver::{FrameDriver, SendResult};
 use crate::frame::{ETHERNET, Mac};
-use crate::limits::{FRAME_MAX, FRAME_MIN, RING_BYTES};
+use crate::limits::{FRAME_JUMBO, FRAME_MAX, FRAME_MIN, RING_BYTES};
 use crate::sys::{self, Ring};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Opens a packet socket that receives frames of this ethertype for this rank of the job on the
 /// interface, and returns it with the interface's address. Frames have at most `frame` bytes behind
-/// their Ethernet header.
+/// their Ethernet header, if that is said.
 ///
 /// # Errors
 /// `PermissionDenied` without the right; no such interface, none with an Ethernet address, or one
 /// that takes no such frames.
 pub fn open(
     interface: &str,
-    (ethertype, frame): (u16, usize),
+    (ethertype, frame): (u16, Option<usize>),
     (job, rank): (u32, u32),
 ) -> io::Result<(OwnedFd, Mac)> {
     let socket = sys::packet_socket()?;
     let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
-    takes(&socket, interface, frame)?;
+    takes(&socket, interface, frame.unwrap_or(FRAME_MIN))?;
     sys::attach_filter(&socket, job, rank)?;
     sys::bind(&socket, index, ethertype)?;
     let bound = sys::bound_to(&socket)?;
@@ -56,6 +56,7 @@ fn takes(socket: &OwnedFd, interface: &str, frame: usize) -> io::Result<()> {
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
+    interface: String,
     ring: Ring,
     mac: Mac,
     ethertype: u16,
@@ -65,19 +66,22 @@ pub struct PacketSocket {
 
 impl PacketSocket {
     /// Uses a socket that [`open`] made. Frames have at most `frame` bytes behind their Ethernet
-    /// header.
+    /// header; `None`: as many as the interface takes now, up to [`FRAME_MAX`].
     ///
     /// # Errors
     /// The system refuses the ring, or the interface takes no such frames.
-    pub fn new(socket: OwnedFd, frame: usize) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd, frame: Option<usize>) -> io::Result<Self> {
         let bound = sys::bound_to(&socket)?;
-        let name = rustix::net::netdevice::index_to_name(&socket, bound.index)?;
-        let payload_max = frame.clamp(FRAME_MIN, FRAME_MAX);
-        takes(&socket, &name, payload_max)?;
-        let ring = Ring::new(&socket, ETHERNET + payload_max, RING_BYTES)?;
+        let interface = rustix::net::netdevice::index_to_name(&socket, bound.index)?;
+        let mtu = sys::mtu(&socket, &interface)?;
+        let payload_max = frame.unwrap_or(mtu).clamp(FRAME_MIN, FRAME_MAX);
+        takes(&socket, &interface, payload_max)?;
+        let ring_bytes = RING_BYTES * payload_max.div_ceil(FRAME_JUMBO);
+        let ring = Ring::new(&socket, ETHERNET + payload_max, ring_bytes)?;
         sys::bypass_queueing(&socket);
         Ok(Self {
             socket,
+            interface,
             ring,
             mac: bound.mac,
             ethertype: bound.ethertype,
@@ -100,8 +104,15 @@ impl FrameDriver for PacketSocket {
         self.ethertype
     }
 
-    fn send(&mut self, frame: &[u8]) -> bool {
-        sys::send(&self.socket, frame)
+    fn send(&mut self, frame: &[u8]) -> SendResult {
+        let result = sys::send(&self.socket, frame);
+        if result == SendResult::TooLong {
+            let now = sys::mtu(&self.socket, &self.interface).unwrap_or(0);
+            // An interface that is being changed may refuse what it says to take.
+            let refused = frame.len().saturating_sub(ETHERNET + 1);
+            self.payload_max = self.payload_max.min(now).min(refused);
+        }
+        result
     }
 
     fn receive(&mut self, budget: u32, take: &mut dyn FnMut(&[u8])) -> u32 {

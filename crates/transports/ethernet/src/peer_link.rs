@@ -5,6 +5,7 @@
 
 use crate::frame::{FrameKey, Mac};
 use crate::limits::{BACKLOG, BACKLOG_CONTROL, RETRY_FIRST_NS, RETRY_MAX_NS};
+use crate::path::Path;
 use garonne_engine::reliable::{Frame, ReliableLink, RetryPolicy};
 use garonne_engine::transport::{PacketClass, PacketHeader};
 use garonne_transport::limits::TCP_PACKET_MAX;
@@ -39,6 +40,11 @@ pub(crate) struct PeerLink {
     pub sends: FrameKey,
     pub receives: FrameKey,
     pub link: ReliableLink<Piece>,
+    /// What the network between carries.
+    pub path: Path,
+    /// Number of the peer's last request for a block, and whether it came again: then what was
+    /// sent did not arrive.
+    pub asked: (u64, bool),
     /// Pieces for which the link's window has no room yet.
     backlog: VecDeque<Piece>,
     /// Pieces that came since an acknowledgement left.
@@ -62,7 +68,7 @@ pub(crate) fn pieces(header: &PacketHeader, payload: &[u8], chunk: usize) -> Vec
 }
 
 impl PeerLink {
-    pub(crate) fn new(mac: Mac, (sends, receives): (FrameKey, FrameKey)) -> Self {
+    pub(crate) fn new(mac: Mac, (sends, receives): (FrameKey, FrameKey), path: Path) -> Self {
         let policy = RetryPolicy {
             first_ns: RETRY_FIRST_NS,
             max_ns: RETRY_MAX_NS,
@@ -73,6 +79,8 @@ impl PeerLink {
             sends,
             receives,
             link: ReliableLink::new(policy),
+            path,
+            asked: (0, false),
             backlog: VecDeque::new(),
             unacknowledged: 0,
             partial: None,
@@ -101,6 +109,24 @@ impl PeerLink {
         let piece = self.backlog.pop_front()?;
         self.unacknowledged = 0;
         Some(self.link.send(piece, now_ns))
+    }
+
+    /// Takes note of what the peer says to have. Returns whether that is something new.
+    pub(crate) fn acknowledge(&mut self, acknowledged: u64, selective: u64) -> bool {
+        let before = self.link.acknowledged();
+        self.link.acknowledge(acknowledged, selective);
+        self.link.acknowledged() != before
+    }
+
+    /// Takes note of a request for a block, by its number.
+    pub(crate) fn note_request(&mut self, request: u64) {
+        let came_before = request <= self.asked.0;
+        self.asked = (self.asked.0.max(request), came_before);
+    }
+
+    /// Returns whether the peer is still to confirm something.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.is_settled() || self.asked.1
     }
 
     /// Returns whether the peer has everything that was sent.
@@ -164,7 +190,7 @@ mod tests {
     fn link() -> PeerLink {
         let end = |rank| Endpoint { mac: [2; 6], rank };
         let key = FrameKey::derive(&[1; 32], b"", end(0), end(1));
-        PeerLink::new([2; 6], (key.clone(), key))
+        PeerLink::new([2; 6], (key.clone(), key), Path::new(1500))
     }
 
     proptest! {

@@ -3,11 +3,16 @@
 //! Nothing of a frame counts before its tag is right. Then pieces go to their link, requests for
 //! blocks are answered, and blocks are written where they belong.
 
+use crate::chunk_of;
+use crate::driver::SendResult;
 use crate::frame::{Ask, Endpoint, FrameBody, FrameHead};
+use crate::limits::{FRAME_LEAST, FRAME_MAX};
+use crate::path::Path;
 use crate::peer_link::{BadPiece, PeerLink, Piece};
-use crate::{EthernetTransport, LOST, MAD, Notice, keys};
+use crate::{Carrier, EthernetTransport, LOST, MAD, Notice, keys};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::PacketHeader;
+use garonne_engine::transport::{PacketHeader, PollSink};
+use garonne_sync::user::Packed;
 
 /// Receiver of packets that are complete.
 type Deliver<'a> = &'a mut dyn FnMut(Peer, PacketHeader, &[u8]);
@@ -24,6 +29,8 @@ struct CameAsk {
 /// Work that a frame leaves for after the ring was looked at.
 #[derive(Default)]
 struct Leftover {
+    /// Probes to answer, on the way by which they came.
+    probes: Vec<(Peer, u64, Carrier)>,
     asks: Vec<CameAsk>,
     mad: Vec<Peer>,
     left: Vec<Peer>,
@@ -34,12 +41,39 @@ impl EthernetTransport {
     /// frames came.
     pub(crate) fn take_in(&mut self, budget: u32, deliver: Deliver<'_>) -> u32 {
         let mut leftover = Leftover::default();
+        self.looked_ns = (self.wire.clock)();
         // The driver lends its frames while it is borrowed.
         let mut driver = std::mem::replace(&mut self.wire.driver, Box::new(NoDriver));
         let came = driver.receive(budget, &mut |frame| {
-            self.frame(frame, &mut leftover, deliver)
+            self.frame((frame, Carrier::Frames), &mut leftover, deliver)
         });
         self.wire.driver = driver;
+        self.finish(leftover);
+        came
+    }
+
+    /// Takes in a frame of a peer that TCP carried, and gives the packets that it completes.
+    pub fn take_by_tcp(&mut self, peer: Peer, frame: &[u8], sink: &mut impl PollSink) {
+        let mut leftover = Leftover::default();
+        self.looked_ns = (self.wire.clock)();
+        let mut deliver = |from, header, bytes: &[u8]| {
+            // Who may send by a connection sends for itself alone.
+            if from == peer {
+                sink.on_packet(from, header, Packed::of(bytes).mem(), bytes.len());
+            }
+        };
+        self.frame((frame, Carrier::Tcp), &mut leftover, &mut deliver);
+        self.finish(leftover);
+    }
+
+    fn finish(&mut self, leftover: Leftover) {
+        for (peer, nonce, carrier) in leftover.probes {
+            if let Some(link) = self.links.get_mut(&peer) {
+                let body = FrameBody::ProbeAnswer { nonce };
+                self.wire
+                    .transmit_by(carrier, (peer, link), body, (0, |_| {}));
+            }
+        }
         for ask in leftover.asks {
             self.answer(&ask);
         }
@@ -49,10 +83,14 @@ impl EthernetTransport {
         for peer in leftover.left {
             self.leave(peer);
         }
-        came
     }
 
-    fn frame(&mut self, frame: &[u8], leftover: &mut Leftover, deliver: Deliver<'_>) {
+    fn frame(
+        &mut self,
+        (frame, carrier): (&[u8], Carrier),
+        leftover: &mut Leftover,
+        deliver: Deliver<'_>,
+    ) {
         let identity = &self.wire.identity;
         let Some((head, payload)) = FrameHead::decode(frame) else {
             self.wire.counts.malformed += 1;
@@ -79,6 +117,11 @@ impl EthernetTransport {
             return;
         }
         self.wire.counts.received += 1;
+        let now_ns = self.looked_ns;
+        if carrier == Carrier::Tcp {
+            link.path.came_by_tcp();
+            self.active.insert(peer);
+        }
         match head.body {
             FrameBody::Piece {
                 first,
@@ -86,7 +129,10 @@ impl EthernetTransport {
                 acknowledged,
                 selective,
             } => {
-                link.link.acknowledge(acknowledged, selective);
+                if link.acknowledge(acknowledged, selective) {
+                    link.path.progress(now_ns);
+                }
+                self.wire.counts.again += u64::from(number < link.link.expected());
                 link.unacknowledged += 1;
                 self.active.insert(peer);
                 let mut deliver = |header, bytes: &[u8]| deliver(peer, header, bytes);
@@ -97,7 +143,11 @@ impl EthernetTransport {
             FrameBody::Ack {
                 acknowledged,
                 selective,
-            } => link.link.acknowledge(acknowledged, selective),
+            } => {
+                if link.acknowledge(acknowledged, selective) {
+                    link.path.progress(now_ns);
+                }
+            }
             FrameBody::Ask {
                 request,
                 cookie,
@@ -113,7 +163,7 @@ impl EthernetTransport {
                 None => leftover.mad.push(peer),
             },
             FrameBody::Block { request, index } => {
-                let now_ns = (self.wire.clock)();
+                link.path.progress(now_ns);
                 match self.reads.take((peer, request, index), payload, now_ns) {
                     Ok(Some(token)) => self.notices.push_back(Notice::Read(token, Ok(()))),
                     Ok(None) => {}
@@ -127,6 +177,15 @@ impl EthernetTransport {
                 }
             }
             FrameBody::Bye => leftover.left.push(peer),
+            FrameBody::Probe { nonce, sends } => {
+                let sends = usize::try_from(sends).unwrap_or(usize::MAX);
+                if sends != 0 && !(FRAME_LEAST..=FRAME_MAX).contains(&sends) {
+                    return leftover.mad.push(peer);
+                }
+                link.path.hear(nonce, sends);
+                leftover.probes.push((peer, nonce, carrier));
+            }
+            FrameBody::ProbeAnswer { nonce } => link.path.answered(nonce, now_ns),
         }
     }
 
@@ -140,28 +199,32 @@ impl EthernetTransport {
         if !keys.1.verifies(frame, payload) {
             return false;
         }
-        self.links.insert(peer, PeerLink::new(mac, keys));
+        let path = Path::new(self.wire.driver.payload_max());
+        self.links.insert(peer, PeerLink::new(mac, keys, path));
         true
     }
 
     /// Sends the frames of a block that a peer asks for.
     fn answer(&mut self, came: &CameAsk) {
-        let Some(link) = self.links.get(&came.peer) else {
+        let Some(link) = self.links.get_mut(&came.peer) else {
             return;
         };
-        let to = (came.peer, link.mac, &link.sends);
+        link.note_request(came.request);
+        if link.asked.1 {
+            self.active.insert(came.peer);
+        }
         let (chunk, len) = (u64::from(came.ask.chunk), u64::from(came.ask.len));
         let region = self.regions.get(&came.cookie);
         let region = region.filter(|region| {
             let end = came.offset.checked_add(len);
-            let fits = chunk > 0 && chunk <= self.wire.chunk() as u64 && len <= chunk * 64;
+            let fits = chunk > 0 && chunk <= chunk_of(0) as u64 && len <= chunk * 64;
             region.peer == came.peer && fits && end.is_some_and(|end| end <= region.data.len)
         });
         let Some(region) = region else {
             let body = FrameBody::Refused {
                 request: came.request,
             };
-            return self.wire.transmit(to, body, (0, |_| {}));
+            return self.wire.transmit((came.peer, link), body, (0, |_| {}));
         };
         for index in (0..64).filter(|index| came.ask.missing >> index & 1 != 0) {
             let first = index * chunk;
@@ -174,7 +237,8 @@ impl EthernetTransport {
             };
             let fill = |room: &mut [u8]| region.data.pack(came.offset + first, room);
             let bytes = (len - first).min(chunk) as usize;
-            self.wire.transmit(to, body, (bytes, fill));
+            self.wire
+                .transmit((came.peer, &mut *link), body, (bytes, fill));
         }
     }
 }
@@ -216,8 +280,8 @@ impl crate::driver::FrameDriver for NoDriver {
     fn ethertype(&self) -> u16 {
         0
     }
-    fn send(&mut self, _: &[u8]) -> bool {
-        false
+    fn send(&mut self, _: &[u8]) -> SendResult {
+        SendResult::Full
     }
     fn receive(&mut self, _: u32, _: &mut dyn FnMut(&[u8])) -> u32 {
         0

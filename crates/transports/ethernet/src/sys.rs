@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::driver::SendResult;
 use crate::frame::{JOB_AT, Mac, TO_AT};
 use rustix::io::Errno;
 use std::io;
@@ -150,8 +151,8 @@ pub(crate) fn bypass_queueing(socket: &OwnedFd) {
     let _ = set(socket, (libc::SOL_PACKET, PACKET_QDISC_BYPASS), &1i32);
 }
 
-/// Sends a frame without waiting. `false`: there was no room.
-pub(crate) fn send(socket: &OwnedFd, frame: &[u8]) -> bool {
+/// Sends a frame without waiting.
+pub(crate) fn send(socket: &OwnedFd, frame: &[u8]) -> SendResult {
     // SAFETY: the kernel reads the frame, which outlives the call.
     let sent = unsafe {
         libc::send(
@@ -161,7 +162,13 @@ pub(crate) fn send(socket: &OwnedFd, frame: &[u8]) -> bool {
             libc::MSG_DONTWAIT,
         )
     };
-    sent == frame.len() as isize
+    match sent {
+        _ if sent == frame.len() as isize => SendResult::Sent,
+        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EMSGSIZE) => {
+            SendResult::TooLong
+        }
+        _ => SendResult::Full,
+    }
 }
 
 /// Returns how many frames found no slot since this was asked last.

@@ -180,6 +180,7 @@ impl RemoteMemory for EthernetTransport {
             return Ok(BulkStatus::Done);
         }
         self.reads.begin(&bulk);
+        self.active.insert(peer);
         self.keep_time(false);
         Ok(BulkStatus::Pending)
     }

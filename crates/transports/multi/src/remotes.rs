@@ -163,6 +163,8 @@ pub(super) struct RemoteTransports {
     /// In rising order of their peers' numbers.
     bridges: Vec<Bridge>,
     sockets: Arc<RemoteSockets>,
+    /// Memory for a frame that came by TCP.
+    frame: Vec<u8>,
 }
 
 impl MultiTransport {
@@ -325,6 +327,85 @@ impl<S: PollSink> PollSink for BridgeSink<'_, S> {
     }
 }
 
+/// Kind of a packet that holds a frame of the Ethernet transport: none of the engine's, which
+/// never sees one.
+const FRAME_KIND: u8 = 0xE7;
+
+/// Gives TCP the frames that it is to carry, as long as it takes them.
+#[cold]
+fn carry_frames(ethernet: &mut EthernetTransport, home: &mut TcpTransport) {
+    while let Some((peer, frame)) = ethernet.by_tcp() {
+        match home.claim(peer, frame.len(), PacketClass::Data) {
+            Ok(room) => {
+                room.mem.write(0, frame);
+                let header = PacketHeader {
+                    kind: FRAME_KIND,
+                    len: frame.len() as u32,
+                    ..PacketHeader::default()
+                };
+                home.commit(room, &header);
+            }
+            Err(ClaimError::Full) => return,
+            Err(_) => {}
+        }
+        ethernet.taken_by_tcp();
+    }
+}
+
+/// Sink that gives frames which TCP carried to the Ethernet transport.
+struct FrameSink<'a, S> {
+    sink: &'a mut S,
+    ethernet: &'a mut EthernetTransport,
+    frame: &'a mut Vec<u8>,
+}
+
+impl<S: PollSink> PollSink for FrameSink<'_, S> {
+    fn on_packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
+        if header.kind != FRAME_KIND {
+            return self.sink.on_packet(peer, header, payload, len);
+        }
+        self.frame.resize(len, 0);
+        payload.read(0, self.frame);
+        self.ethernet.take_by_tcp(peer, self.frame, self.sink);
+    }
+
+    fn fragment_target(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        self.sink.fragment_target(peer, offset, len)
+    }
+
+    fn fragment_written(&mut self, peer: Peer, len: usize) {
+        self.sink.fragment_written(peer, len);
+    }
+
+    fn on_exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
+        self.sink.on_exposed(token, descriptor);
+    }
+
+    fn on_revoked(&mut self, token: BulkToken) {
+        self.sink.on_revoked(token);
+    }
+
+    fn on_bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
+        self.sink.on_bulk_done(token, result);
+    }
+
+    fn on_peer_gone(&mut self, peer: Peer) {
+        self.sink.on_peer_gone(peer);
+    }
+
+    fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
+        self.sink.on_peer_lost(peer, why);
+    }
+
+    fn on_peer_left(&mut self, peer: Peer) {
+        self.sink.on_peer_left(peer);
+    }
+
+    fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
+        self.sink.on_peer_unreachable(shortage);
+    }
+}
+
 impl RemoteTransports {
     /// The transports of a rank that has this one to the other hosts of its job, if any.
     pub(super) fn new(home: Option<TcpTransport>, sockets: Arc<RemoteSockets>) -> Self {
@@ -337,6 +418,18 @@ impl RemoteTransports {
             home_in: 0,
             bridges: Vec::new(),
             sockets,
+            frame: Vec::new(),
+        }
+    }
+
+    /// Gives TCP the frames that the Ethernet network does not pass.
+    #[inline]
+    fn carry_frames(&mut self) {
+        let ethernet = self.ethernet.as_mut();
+        if let (Some(ethernet), Some(home)) = (ethernet, &mut self.home)
+            && ethernet.by_tcp().is_some()
+        {
+            carry_frames(ethernet, home);
         }
     }
 
@@ -420,16 +513,28 @@ impl RemoteTransports {
 
     pub(super) fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
-        if let Some(ethernet) = &mut self.ethernet {
-            told = ethernet.poll(budget, sink);
-        }
-        if let Some(home) = &mut self.home {
-            if self.ethernet.is_none() || self.home_in == 0 {
-                told += home.poll(budget.saturating_sub(told), sink);
-                self.home_in = MULTI_TCP_EVERY_MAX;
+        match (&mut self.ethernet, &mut self.home) {
+            (None, Some(home)) => told = home.poll(budget, sink),
+            (Some(ethernet), Some(home)) => {
+                told = ethernet.poll(budget, sink);
+                if self.home_in == 0 {
+                    let mut sink = FrameSink {
+                        sink: &mut *sink,
+                        ethernet: &mut *ethernet,
+                        frame: &mut self.frame,
+                    };
+                    told += home.poll(budget.saturating_sub(told), &mut sink);
+                    self.home_in = match ethernet.uses_tcp() {
+                        true => 1,
+                        false => MULTI_TCP_EVERY_MAX,
+                    };
+                }
+                self.home_in -= 1;
             }
-            self.home_in -= 1;
+            (Some(ethernet), None) => told = ethernet.poll(budget, sink),
+            (None, None) => {}
         }
+        self.carry_frames();
         for bridge in &mut self.bridges {
             let mut sink = BridgeSink {
                 sink: &mut *sink,
@@ -474,6 +579,7 @@ impl RemoteTransports {
         if let Some((route, peer)) = self.route(room.peer) {
             by!(route, transport => transport.commit(PacketBuffer { peer, ..room }, header));
         }
+        self.carry_frames();
     }
 
     pub(super) fn abandon(&mut self, room: PacketBuffer) {
@@ -489,7 +595,9 @@ impl RemoteTransports {
         bytes: UserMem,
     ) -> Result<(), ClaimError> {
         let (route, peer) = self.route(peer).ok_or(ClaimError::Gone)?;
-        by!(route, transport => transport.send_inline(peer, header, bytes))
+        let result = by!(route, transport => transport.send_inline(peer, header, bytes));
+        self.carry_frames();
+        result
     }
 
     pub(super) fn choose_rendezvous(
@@ -516,6 +624,7 @@ impl RemoteTransports {
         if let Some((route, peer)) = self.route(peer) {
             by!(route, transport => transport.wake_peer(peer));
         }
+        self.carry_frames();
     }
 
     pub(super) fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
@@ -564,7 +673,9 @@ impl RemoteTransports {
 
     pub(super) fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         let (route, peer) = self.route(bulk.peer).ok_or_else(|| gone(bulk.peer))?;
-        by!(route, transport => transport.read(BulkTransfer { peer, ..bulk }))
+        let result = by!(route, transport => transport.read(BulkTransfer { peer, ..bulk }));
+        self.carry_frames();
+        result
     }
 
     pub(super) fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
@@ -606,11 +717,12 @@ impl RemoteTransports {
     }
 
     pub(super) fn arm(&mut self) {
-        for tcp in self.all() {
-            tcp.arm();
-        }
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.arm();
+        }
+        self.carry_frames();
+        for tcp in self.all() {
+            tcp.arm();
         }
     }
 
@@ -621,11 +733,12 @@ impl RemoteTransports {
     }
 
     pub(super) fn before_sleep(&mut self) {
-        for tcp in self.all() {
-            tcp.before_sleep();
-        }
         if let Some(ethernet) = &mut self.ethernet {
             ethernet.before_sleep();
+        }
+        self.carry_frames();
+        for tcp in self.all() {
+            tcp.before_sleep();
         }
     }
 
@@ -684,11 +797,12 @@ impl RemoteTransports {
     /// What was kept leaves. Returns how long the next nap is.
     pub(super) fn nap(&mut self) -> Option<Duration> {
         let mut next = None::<Duration>;
+        if let Some(ethernet) = &mut self.ethernet {
+            next = ethernet.nap();
+        }
+        self.carry_frames();
         for tcp in self.all() {
             next = next.into_iter().chain(tcp.nap()).min();
-        }
-        if let Some(ethernet) = &mut self.ethernet {
-            next = next.into_iter().chain(ethernet.nap()).min();
         }
         next
     }

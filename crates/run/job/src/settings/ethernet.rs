@@ -25,8 +25,8 @@ pub struct EthernetSetting {
     pub interfaces: Vec<String>,
     /// Ethertype of frames.
     pub ethertype: u16,
-    /// Most bytes behind the Ethernet header.
-    pub frame: usize,
+    /// Most bytes behind the Ethernet header; `None`: as many as are found to arrive.
+    pub frame: Option<usize>,
 }
 
 /// Reads what the setting says; `None`: ranks talk by TCP.
@@ -39,7 +39,7 @@ pub fn read(said: &OsStr) -> Result<Option<EthernetSetting>> {
     let mut setting = EthernetSetting {
         interfaces: Vec::new(),
         ethertype: ETHERTYPE,
-        frame: *FRAME.start(),
+        frame: None,
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     if matches!(words[..], ["" | "off" | "0" | "no"]) {
@@ -59,8 +59,8 @@ pub fn read(said: &OsStr) -> Result<Option<EthernetSetting>> {
             }
             Some(("frame", number)) => {
                 let read = number.parse().ok().filter(|bytes| FRAME.contains(bytes));
-                setting.frame =
-                    read.ok_or_else(|| bad("there are frames of 1500 to 9000 bytes"))?;
+                let read = read.ok_or_else(|| bad("there are frames of 1500 to 9000 bytes"))?;
+                setting.frame = Some(read);
             }
             Some(("driver", "packet")) => {}
             Some(("driver", _)) => {
@@ -111,10 +111,10 @@ mod tests {
         for off in ["", "off", "0", "no"] {
             assert_eq!(read(off), None);
         }
-        assert_eq!(read("eth0"), Some(setting(&["eth0"], 0x88B5, 1500)));
+        assert_eq!(read("eth0"), Some(setting(&["eth0"], 0x88B5, None)));
         assert_eq!(
             read("eth0, ens1,type=0x88b6,frame=9000,driver=packet"),
-            Some(setting(&["eth0", "ens1"], 0x88B6, 9000))
+            Some(setting(&["eth0", "ens1"], 0x88B6, Some(9000)))
         );
     }
 

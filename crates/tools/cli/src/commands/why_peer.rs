@@ -2,6 +2,8 @@
 
 use comfy_table::{Table, presets};
 use garonne_engine::schedule::plugin::{DecisionCounts, DecisionKind, counts_bytes, read_counts};
+use garonne_ethernet::shown::{self as ethernet, PeerEntry};
+use garonne_ethernet::{Carrier, FrameCounts};
 use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::disabled_networks;
@@ -51,8 +53,29 @@ enum PathTransport {
     Memory(Option<BulkBandwidth>),
     /// Each connection with its way.
     Tcp(Vec<(ConnectionEntry, ConnectionRoute)>),
+    Ethernet(EthernetPath),
+}
+
+/// Ethernet between two hosts.
+struct EthernetPath {
     /// Addresses of the own interface and of the peer's.
-    Ethernet([u8; 6], [u8; 6]),
+    interfaces: ([u8; 6], [u8; 6]),
+    /// `None`: nothing was sent there yet, or it is not shown.
+    seen: Option<PeerEntry>,
+}
+
+impl EthernetPath {
+    /// Returns why TCP carries what should go in frames, if it does.
+    fn reason(&self) -> Option<String> {
+        let seen = self.seen.as_ref()?;
+        match seen.carrier {
+            Carrier::Tcp => Some("no frames arrive, so TCP carries them".to_owned()),
+            Carrier::Frames if seen.receives == 0 => {
+                Some("the peer sends by TCP, since it gets no frames through".to_owned())
+            }
+            Carrier::Frames => None,
+        }
+    }
 }
 
 /// Route of a connection between two hosts.
@@ -72,6 +95,8 @@ struct PeerPaths {
     peers: Vec<PeerPath>,
     no_fabric: Option<NotUsedReason>,
     encrypted: bool,
+    /// Counts of Ethernet frames, where the rank uses them.
+    frames: Option<FrameCounts>,
     /// Which strategy the rank follows, if it says so.
     followed: Option<ActiveStrategy>,
 }
@@ -179,6 +204,8 @@ fn gates(
     );
     let costs =
         protocol_tuners::read_shown(&table(card.protocol_tuner(), protocol_tuners::SHOWN_BYTES));
+    let ethernet = ethernet::read_shown(&table(card.ethernet_peers(), ethernet::SHOWN_BYTES));
+    let frames = (card.ethernet_peers() != 0).then_some(ethernet.0);
     let interface = |node: u32| places.get(node as usize)?.ethernet;
     let of = |peer: u32| {
         let node = RankEndpoint::of(world_memory, shape, peer).node();
@@ -201,7 +228,10 @@ fn gates(
                 },
             )),
             false if let (Some(own), Some(other)) = (interface(shape.node), interface(node)) => {
-                PathTransport::Ethernet(own, other)
+                PathTransport::Ethernet(EthernetPath {
+                    interfaces: (own, other),
+                    seen: ethernet.1.iter().find(|seen| seen.peer == peer).copied(),
+                })
             }
             false => {
                 let of_peer = links.iter().filter(|seen| seen.peer == peer);
@@ -232,6 +262,7 @@ fn gates(
             .collect(),
         no_fabric,
         encrypted: sealed,
+        frames,
         followed,
     }
 }
@@ -267,7 +298,7 @@ fn idle(gates: &[PeerPath], world_memory: &Segment) -> Vec<String> {
     let links = || {
         gates.iter().flat_map(|gate| match &gate.transport {
             PathTransport::Tcp(links) => &links[..],
-            PathTransport::Memory(_) | PathTransport::Ethernet(..) => &[],
+            PathTransport::Memory(_) | PathTransport::Ethernet(_) => &[],
         })
     };
     let is_used =
@@ -351,8 +382,15 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
             })).collect::<Vec<_>>(),
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
-        PathTransport::Ethernet(own, other) => json!({
-            "peer": gate.peer, "node": gate.node, "over": "Ethernet", "driver": "AF_PACKET", "from": mac(own), "to": mac(other),
+        PathTransport::Ethernet(path) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "Ethernet", "driver": "AF_PACKET",
+            "from": mac(&path.interfaces.0), "to": mac(&path.interfaces.1),
+            "carried_by": path.seen.map(|seen| match seen.carrier { Carrier::Frames => "frames", Carrier::Tcp => "TCP" }), "why": path.reason(),
+            "frame_bytes": path.seen.map(|seen| seen.sends), "peer_frame_bytes": path.seen.map(|seen| seen.receives), "sent_again": path.seen.map(|seen| seen.repeated),
+            "frames": gates.frames.map(|counts| json!({
+                "sent": counts.sent, "received": counts.received, "malformed": counts.malformed, "forged": counts.forged, "came_again": counts.again, "no_room": counts.no_room,
+                "dropped": counts.dropped, "blocks_asked": counts.asks, "blocks_asked_again": counts.asks_again, "given_to_tcp": counts.by_tcp, "sleeps": counts.sleeps,
+            })),
         }),
         PathTransport::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(NotUsedReason::name), "encrypted": gates.encrypted,
@@ -372,6 +410,7 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
         peers: gates,
         no_fabric,
         encrypted: sealed,
+        frames,
         followed,
     } = all;
     let mut table = Table::new();
@@ -397,10 +436,9 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
             PathTransport::Memory(None) => {
                 ("shared memory", "no large message fetched yet".to_owned())
             }
-            PathTransport::Ethernet(own, other) => {
+            PathTransport::Ethernet(path) => {
                 by_ethernet = true;
-                let frames = format!("frames from {} to {}", mac(own), mac(other));
-                ("Ethernet", frames)
+                ("Ethernet", ethernet_text(path))
             }
             PathTransport::Tcp(links) => {
                 far = true;
@@ -444,6 +482,9 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
     outln!(
         "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, large data also by the fast networks that libfabric finds"
     );
+    if let Some(counts) = frames {
+        outln!("Ethernet: {}", counts_text(counts));
+    }
     if by_ethernet {
         outln!(
             "Ethernet: asked for ({ENV_ETHERNET}), by packet sockets; messages of more than {} KB are announced, and their receivers ask for blocks",
@@ -480,6 +521,42 @@ fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths)
         outln!("TCP: how long messages take, garonne ping measures");
     }
     0
+}
+
+/// Says what is known of a path by Ethernet.
+fn ethernet_text(path: &EthernetPath) -> String {
+    let (own, other) = &path.interfaces;
+    let ends = format!("frames from {} to {}", mac(own), mac(other));
+    let Some(seen) = &path.seen else {
+        return format!("{ends}, none sent yet");
+    };
+    let lengths = format!("up to {} bytes", seen.sends);
+    let again = match seen.repeated {
+        0 => String::new(),
+        times => format!("; {times} sent again"),
+    };
+    match path.reason() {
+        Some(why) => format!("{ends}: {why}{again}"),
+        None => format!("{ends}, {lengths}{again}"),
+    }
+}
+
+/// Says how many frames came and went, and what became of those that were not taken.
+fn counts_text(counts: &FrameCounts) -> String {
+    let mut text = format!("{} frames sent, {} taken", counts.sent, counts.received);
+    for (count, what) in [
+        (counts.malformed, "of no such format dropped"),
+        (counts.forged, "without a right tag dropped"),
+        (counts.again, "had come before"),
+        (counts.dropped, "found no room here"),
+        (counts.no_room, "found no room to leave"),
+        (counts.by_tcp, "given to TCP"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    text
 }
 
 /// Says what one of both paths to a peer of this host has brought.

@@ -2,5 +2,6 @@
 //! under a clock that the tests move.
 
 mod hostile;
+mod paths;
 mod suite;
 mod wire;

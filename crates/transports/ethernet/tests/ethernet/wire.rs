@@ -1,12 +1,12 @@
 //! A wire in memory between ranks of a world, with faults by a seed.
 
-use garonne_ethernet::driver::FrameDriver;
+use garonne_ethernet::driver::{FrameDriver, SendResult};
 use garonne_ethernet::frame::Mac;
 use garonne_ethernet::{EthernetIdentity, EthernetPeers, EthernetTransport};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Frames between all ranks, and what happens to them.
@@ -23,6 +23,17 @@ pub struct Wire {
     /// Ranks that died.
     pub dead: Mutex<Vec<u32>>,
     cut: Mutex<bool>,
+    /// Most bytes behind the Ethernet header that interfaces take, and that arrive; 0: 1500.
+    pub takes: AtomicUsize,
+    pub carries: AtomicUsize,
+}
+
+/// The number, or 1500 instead of 0.
+fn or_default(number: &AtomicUsize) -> usize {
+    match number.load(Ordering::Relaxed) {
+        0 => 1500,
+        number => number,
+    }
 }
 
 pub fn mac(rank: u32) -> Mac {
@@ -74,7 +85,8 @@ impl Wire {
 
     fn send(&self, frame: &[u8]) {
         let to = usize::from(frame[5]);
-        if *self.cut.lock().unwrap() || self.happens(0) {
+        let carries = or_default(&self.carries);
+        if *self.cut.lock().unwrap() || frame.len() - 14 > carries || self.happens(0) {
             return;
         }
         let mut frame = frame.to_vec();
@@ -130,14 +142,17 @@ impl FrameDriver for WireEnd {
         mac(self.1)
     }
     fn payload_max(&self) -> usize {
-        1500
+        or_default(&self.0.takes)
     }
     fn ethertype(&self) -> u16 {
         0x88B5
     }
-    fn send(&mut self, frame: &[u8]) -> bool {
+    fn send(&mut self, frame: &[u8]) -> SendResult {
+        if frame.len() - 14 > self.payload_max() {
+            return SendResult::TooLong;
+        }
         self.0.send(frame);
-        true
+        SendResult::Sent
     }
     fn receive(&mut self, budget: u32, take: &mut dyn FnMut(&[u8])) -> u32 {
         let mut taken = 0;
