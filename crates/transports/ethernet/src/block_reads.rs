@@ -1,15 +1,21 @@
 //! Reads of peers' regions: the receiver asks for blocks, two per peer at a time, and asks again
 //! for what did not come.
 //!
+//! What was asked of all peers together fits where frames wait here until they are taken. So peers
+//! that send at once lose nothing on the last link for want of room at its end, and the more of
+//! them there are, the shorter their blocks.
+//!
 //! Owned by the transport. A block's frames may come in any order and more than once; each is
 //! written where it belongs, once.
 
-use crate::frame::Ask;
-use crate::limits::{BLOCK_FRAMES, BLOCKS_ASKED, RETRY_FIRST_NS, RETRY_MAX_NS};
+use crate::frame::{Ask, FrameSet};
+use crate::limits::{
+    BLOCK_FRAMES_MAX, BLOCK_FRAMES_MIN, BLOCKS_ASKED, RETRY_FIRST_NS, RETRY_MAX_NS,
+};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, BulkTransfer};
 use garonne_sync::user::Data;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A read that is under way.
 #[derive(Debug)]
@@ -35,7 +41,7 @@ struct AskedBlock {
     len: u32,
     /// Bytes of one frame.
     chunk: u32,
-    missing: u64,
+    missing: FrameSet,
     is_repeated: bool,
     /// Time of the request, until its first frame comes or it is repeated.
     asked_at_ns: Option<u64>,
@@ -96,20 +102,19 @@ pub(crate) struct BlockReads {
     reads: VecDeque<BlockRead>,
     answers: AnswerTime,
     next_request: u64,
-}
-
-/// Returns the bits of the frames of a block.
-fn frames_of(len: u32, chunk: u32) -> u64 {
-    let frames = len.div_ceil(chunk).min(64);
-    u64::MAX >> (64 - frames)
+    /// Frames asked for and not there, of all peers together at most.
+    budget: usize,
 }
 
 impl BlockReads {
-    pub(crate) fn new() -> Self {
+    /// No reads yet; `slots` frames that came find room here until they are taken.
+    pub(crate) fn new(slots: usize) -> Self {
         Self {
             reads: VecDeque::new(),
             answers: AnswerTime::new(),
             next_request: 1,
+            // Packets need some.
+            budget: slots / 4 * 3,
         }
     }
 
@@ -141,6 +146,11 @@ impl BlockReads {
         chunk_of: impl Fn(Peer) -> u32,
         requests: &mut Vec<BlockRequest>,
     ) {
+        let blocks = self.reads.iter().flat_map(|read| &read.blocks);
+        let mut out: usize = blocks.map(|block| block.missing.len() as usize).sum();
+        let peers: BTreeSet<Peer> = self.reads.iter().map(|read| read.peer).collect();
+        let share = self.budget / (BLOCKS_ASKED * peers.len().max(1));
+        let share = share.clamp(BLOCK_FRAMES_MIN, BLOCK_FRAMES_MAX);
         for at in 0..self.reads.len() {
             let peer = self.reads[at].peer;
             let before = self.reads.iter().filter(|read| read.peer == peer);
@@ -159,16 +169,25 @@ impl BlockReads {
                 }
             }
             for _ in under_way..BLOCKS_ASKED {
-                if read.asked == read.len {
+                if read.asked == read.len || out > 0 && out + share > self.budget {
                     break;
                 }
-                let len = (read.len - read.asked).min(u64::from(chunk) * BLOCK_FRAMES) as u32;
+                // Two blocks that are about equal, and not a long one and a rest.
+                let left = read.len - read.asked;
+                let frames = left.div_ceil(chunk.into()).max(1) as usize;
+                let frames = if frames <= share {
+                    frames
+                } else {
+                    share.min(frames.div_ceil(2))
+                };
+                out += frames;
+                let len = left.min(u64::from(chunk) * frames as u64) as u32;
                 let block = AskedBlock {
                     request: self.next_request,
                     at: read.asked,
                     len,
                     chunk,
-                    missing: frames_of(len, chunk),
+                    missing: FrameSet::first(len.div_ceil(chunk) as usize),
                     is_repeated: false,
                     asked_at_ns: Some(now_ns),
                     again_at_ns: now_ns + self.answers.wait_ns,
@@ -212,10 +231,9 @@ impl BlockReads {
         if left.is_none_or(|left| bytes.len() as u64 != left.min(chunk.into())) {
             return Err(());
         }
-        if block.missing >> index & 1 == 0 {
+        if !block.missing.remove(index) {
             return Ok(None);
         }
-        block.missing &= !(1 << index);
         if let Some(asked_at_ns) = block.asked_at_ns.take() {
             self.answers.answered(now_ns.saturating_sub(asked_at_ns));
         }
@@ -223,7 +241,7 @@ impl BlockReads {
         block.again_at_ns = now_ns + block.wait_ns;
         read.local
             .unpack(read.local_offset + block.at + first, bytes);
-        if block.missing == 0 {
+        if block.missing.is_empty() {
             read.blocks.swap_remove(block_at);
         }
         let complete = read.asked == read.len && read.blocks.is_empty();

@@ -25,6 +25,8 @@ pub trait FrameDriver: Send {
     /// Returns how many bytes may follow the Ethernet header now. Frames that come are no longer
     /// than at the beginning.
     fn payload_max(&self) -> usize;
+    /// Returns how many frames that came find room until they are taken.
+    fn slots(&self) -> usize;
     /// Returns the ethertype of frames.
     fn ethertype(&self) -> u16;
     /// Sends a frame.

@@ -3,6 +3,8 @@
 //! Values without owner. [`FrameHead::encode`] writes a head with its tag, [`FrameHead::decode`]
 //! reads one of which nothing is believed before [`FrameKey::verifies`] says so.
 
+use crate::limits::BLOCK_FRAMES_MAX;
+use highway::{HighwayHash, HighwayHasher, Key};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
@@ -10,6 +12,8 @@ use std::hash::Hasher;
 pub const ETHERNET: usize = 14;
 /// Bytes of a frame's head, the tag included.
 pub const HEAD: usize = 48;
+/// Payloads from this length on have a tag by HighwayHash.
+const LONG_FROM: usize = 128;
 /// Where the tag stands in the head.
 const TAG: usize = 40;
 /// Version of the format.
@@ -80,6 +84,52 @@ pub enum FrameBody {
     },
 }
 
+/// Frames of a block, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSet([u64; BLOCK_FRAMES_MAX / 64]);
+
+impl FrameSet {
+    /// The first `count` frames, at most [`BLOCK_FRAMES_MAX`].
+    pub fn first(count: usize) -> Self {
+        let mut words = [0; BLOCK_FRAMES_MAX / 64];
+        for (at, word) in words.iter_mut().enumerate() {
+            let bits = count.saturating_sub(64 * at).min(64) as u32;
+            *word = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+        }
+        Self(words)
+    }
+
+    /// Takes a frame out. Returns whether it was in.
+    pub fn remove(&mut self, index: u64) -> bool {
+        let Some(word) = self.0.get_mut(index as usize / 64) else {
+            return false;
+        };
+        let bit = 1 << (index % 64);
+        let was_in = *word & bit != 0;
+        *word &= !bit;
+        was_in
+    }
+
+    /// Returns how many frames there are.
+    pub fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// The frames in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let bits = (0..).zip(&self.0);
+        bits.flat_map(|(at, word)| {
+            let in_word = (0..64).filter(move |bit| word >> bit & 1 != 0);
+            in_word.map(move |bit| 64 * at + bit)
+        })
+    }
+}
+
 /// Rest of a request for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
@@ -87,30 +137,49 @@ pub struct Ask {
     pub len: u32,
     /// Bytes of one frame of it.
     pub chunk: u32,
-    /// Frames that are missing, one bit each.
-    pub missing: u64,
+    /// Frames that are missing.
+    pub missing: FrameSet,
 }
 
 impl Ask {
-    /// Bytes of the encoded form.
-    pub const LEN: usize = 16;
+    /// Bytes of the encoded form at most.
+    pub const LEN_MAX: usize = 8 + BLOCK_FRAMES_MAX / 8;
 
-    /// Returns the bytes.
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
+    /// Returns the number of words of bits; `None`: there are no such blocks.
+    fn words(len: u32, chunk: u32) -> Option<usize> {
+        let frames = len.checked_add(chunk)?.checked_sub(1)?.checked_div(chunk)? as usize;
+        (frames <= BLOCK_FRAMES_MAX).then(|| frames.div_ceil(64))
+    }
+
+    /// Writes the bytes, and returns how many.
+    pub fn encode(&self, bytes: &mut [u8; Self::LEN_MAX]) -> usize {
         bytes[..4].copy_from_slice(&self.len.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.chunk.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.missing.to_le_bytes());
-        bytes
+        let words = Self::words(self.len, self.chunk).unwrap_or(0);
+        let (_, rest) = bytes.split_at_mut(8);
+        for (to, word) in rest.chunks_exact_mut(8).zip(&self.missing.0).take(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        8 + 8 * words
     }
 
     /// Reads it; `None`: it is none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let (head, rest) = bytes.split_at_checked(8)?;
+        let (len, chunk) = (array(head, 0), array(head, 4));
+        let (len, chunk) = (u32::from_le_bytes(len), u32::from_le_bytes(chunk));
+        let words = Self::words(len, chunk)?;
+        if rest.len() != 8 * words {
+            return None;
+        }
+        let mut missing = FrameSet::first(0);
+        for (to, word) in missing.0.iter_mut().zip(rest.as_chunks().0) {
+            *to = u64::from_le_bytes(*word);
+        }
         Some(Self {
-            len: u32::from_le_bytes(array(bytes, 0)),
-            chunk: u32::from_le_bytes(array(bytes, 4)),
-            missing: u64::from_le_bytes(array(bytes, 8)),
+            len,
+            chunk,
+            missing,
         })
     }
 }
@@ -271,9 +340,10 @@ pub struct Endpoint {
     pub rank: u32,
 }
 
-/// Key of the frames from one endpoint to another.
+/// Key of the frames from one endpoint to another: of SipHash for short payloads, which it is
+/// quicker for, and of HighwayHash for the others.
 #[derive(Clone)]
-pub struct FrameKey(SipHasher24);
+pub struct FrameKey(SipHasher24, HighwayHasher);
 
 impl std::fmt::Debug for FrameKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -285,8 +355,8 @@ impl FrameKey {
     /// Derives the key of one direction from the secret of the job. `world` names job and world.
     pub fn derive(secret: &[u8; 32], world: &[u8], from: Endpoint, to: Endpoint) -> Self {
         let (first, second) = secret.split_at(16);
-        let mut key = [0; 16];
-        for (half, number) in key.chunks_exact_mut(8).zip([0u8, 1]) {
+        let mut words = [0; 6];
+        for (word, number) in words.iter_mut().zip(0u8..) {
             let mut hasher = SipHasher24::new_with_key(&array(first, 0));
             hasher.write(b"garonne ethernet 2");
             hasher.write(&[number]);
@@ -297,16 +367,24 @@ impl FrameKey {
                 hasher.write(&end.mac);
                 hasher.write(&end.rank.to_le_bytes());
             }
-            half.copy_from_slice(&hasher.finish().to_le_bytes());
+            *word = hasher.finish();
         }
-        Self(SipHasher24::new_with_key(&key))
+        let [first, second, rest @ ..] = words;
+        let short = SipHasher24::new_with_keys(first, second);
+        Self(short, HighwayHasher::new(Key(rest)))
     }
 
     fn tag(&self, head: &[u8], payload: &[u8]) -> u64 {
-        let mut hasher = self.0;
-        hasher.write(head);
-        hasher.write(payload);
-        hasher.finish()
+        if payload.len() < LONG_FROM {
+            let mut hasher = self.0;
+            hasher.write(head);
+            hasher.write(payload);
+            return hasher.finish();
+        }
+        let mut hasher = self.1.clone();
+        hasher.append(head);
+        hasher.append(payload);
+        hasher.finalize64()
     }
 
     /// Returns whether the holder of this key made the frame, which [`FrameHead::decode`] has read.
@@ -337,7 +415,9 @@ pub fn read_anything(bytes: &[u8]) {
         let right = again[tag.clone()] == bytes[tag];
         assert_eq!(key.verifies(bytes, payload), right);
         if let Some(ask) = Ask::decode(payload) {
-            assert_eq!(ask.encode(), payload);
+            let mut bytes = [0; Ask::LEN_MAX];
+            let len = ask.encode(&mut bytes);
+            assert_eq!(&bytes[..len], payload);
         }
     }
 }
@@ -392,7 +472,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_frame_survives_its_bytes_and_padding(
-            body in any_body(), payload in proptest::collection::vec(any::<u8>(), 0..200), padding in 0usize..50,
+            body in any_body(), payload in proptest::collection::vec(any::<u8>(), 0..400), padding in 0usize..50,
         ) {
             let (near, far) = ends();
             let key = FrameKey::derive(&[9; 32], b"world", near, far);
@@ -405,7 +485,7 @@ mod tests {
 
         #[test]
         fn a_frame_of_which_a_bit_changed_is_refused(
-            body in any_body(), payload in proptest::collection::vec(any::<u8>(), 0..200), bit: usize,
+            body in any_body(), payload in proptest::collection::vec(any::<u8>(), 0..400), bit: usize,
         ) {
             let (near, far) = ends();
             let key = FrameKey::derive(&[9; 32], b"world", near, far);
@@ -429,6 +509,12 @@ mod tests {
 
     #[test]
     fn keys_differ_by_secret_world_and_either_end() {
+        for payload in [&b"bytes"[..], &[7; LONG_FROM]] {
+            keys_differ(payload);
+        }
+    }
+
+    fn keys_differ(payload: &[u8]) {
         let (near, far) = ends();
         let elsewhere = Endpoint {
             mac: [2, 0, 0, 0, 0, 9],
@@ -436,15 +522,15 @@ mod tests {
         };
         let secret = [9; 32];
         let right = FrameKey::derive(&secret, b"world", near, far);
-        let (_, frame) = frame_of(FrameBody::Bye, b"bytes", &right);
-        assert!(right.verifies(&frame, b"bytes"));
+        let (_, frame) = frame_of(FrameBody::Bye, payload, &right);
+        assert!(right.verifies(&frame, payload));
         for key in [
             FrameKey::derive(&[8; 32], b"world", near, far),
             FrameKey::derive(&secret, b"other", near, far),
             FrameKey::derive(&secret, b"world", far, near),
             FrameKey::derive(&secret, b"world", elsewhere, far),
         ] {
-            assert!(!key.verifies(&frame, b"bytes"));
+            assert!(!key.verifies(&frame, payload));
         }
     }
 

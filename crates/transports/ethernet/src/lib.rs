@@ -27,14 +27,15 @@ pub mod shown;
 mod sys;
 mod transport;
 pub mod wake;
+mod window;
 
 use crate::block_reads::{BlockReads, BlockRequest};
 use crate::driver::{FrameDriver, SendResult};
-use crate::frame::{ETHERNET, Endpoint, FrameBody, FrameHead, FrameKey, HEAD, Mac};
+use crate::frame::{Ask, ETHERNET, Endpoint, FrameBody, FrameHead, FrameKey, HEAD, Mac};
 use crate::limits::{BY_TCP_MAX, FRAME_BY_TCP, GOODBYES, LIVENESS_CHECK_NS, REGIONS_MAX};
 pub use crate::path::Carrier;
 use crate::path::{PROBE_MIN, Path, Probe};
-use crate::peer_link::{PeerLink, Piece, pieces};
+use crate::peer_link::{PeerLink, Piece};
 use crate::shown::{PeerEntry, ShownPeers};
 use crate::wake::EthernetWake;
 use garonne_engine::api::{Error, Peer};
@@ -317,7 +318,7 @@ impl EthernetTransport {
             clock,
         };
         Ok(Self {
-            reads: BlockReads::new(),
+            reads: BlockReads::new(wire.driver.slots()),
             wire,
             directory,
             links: HashMap::new(),
@@ -423,9 +424,7 @@ impl EthernetTransport {
         let Some(link) = self.links.get_mut(&peer) else {
             return;
         };
-        for piece in pieces(header, payload, chunk_of(link.path.told())) {
-            link.push(piece);
-        }
+        link.push(header, payload, chunk_of(link.path.told()));
         while let Some(frame) = link.next_frame(now_ns) {
             self.wire.transmit_piece((peer, link), &frame);
         }
@@ -443,12 +442,12 @@ impl EthernetTransport {
                 cookie: request.cookie,
                 offset: request.offset,
             };
-            let bytes = request.ask.encode();
-            let fill = |room: &mut [u8]| room.copy_from_slice(&bytes);
+            let mut bytes = [0; Ask::LEN_MAX];
+            let len = request.ask.encode(&mut bytes);
+            let fill = |room: &mut [u8]| room.copy_from_slice(&bytes[..len]);
             self.wire.counts.asks += 1;
             self.wire.counts.asks_again += u64::from(request.is_repeated);
-            self.wire
-                .transmit((request.peer, link), body, (bytes.len(), fill));
+            self.wire.transmit((request.peer, link), body, (len, fill));
         }
     }
 
@@ -471,6 +470,7 @@ impl EthernetTransport {
                 self.active.remove(&peer);
                 continue;
             };
+            link.look();
             while let Some(frame) = link.next_frame(now_ns) {
                 self.wire.transmit_piece((peer, link), &frame);
             }
@@ -478,9 +478,7 @@ impl EthernetTransport {
             let owes = link.link.owes_acknowledgement()
                 && (acknowledges || link.unacknowledged >= limits::ACKNOWLEDGE_AFTER);
             if is_late || owes {
-                // A link that never gives up is never lost.
-                let _ = link.link.due(now_ns, &mut frames);
-                link.unacknowledged = 0;
+                link.due(now_ns, &mut frames);
                 for frame in frames.drain(..) {
                     self.wire.transmit_piece((peer, link), &frame);
                 }

@@ -44,8 +44,10 @@ pub const RETRY_FIRST_NS: u64 = 1_000_000;
 pub const RETRY_MAX_NS: u64 = 50_000_000;
 /// Packets after which an acknowledgement leaves although more may come: a quarter of a window.
 pub const ACKNOWLEDGE_AFTER: u32 = 12;
-/// Frames of one block of large data: a word of bits says which are missing.
-pub const BLOCK_FRAMES: u64 = 32;
+/// Frames of one block of large data at most: two blocks of so many hold a megabyte.
+pub const BLOCK_FRAMES_MAX: usize = 512;
+/// Frames of one block at least where many peers are read at once.
+pub const BLOCK_FRAMES_MIN: usize = 32;
 /// Blocks asked for and not there, per peer: one on its way while another is being asked for.
 pub const BLOCKS_ASKED: usize = 2;
 /// Regions that peers may read at once.

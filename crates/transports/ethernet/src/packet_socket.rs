@@ -100,6 +100,10 @@ impl FrameDriver for PacketSocket {
         self.payload_max
     }
 
+    fn slots(&self) -> usize {
+        self.ring.slots()
+    }
+
     fn ethertype(&self) -> u16 {
         self.ethertype
     }

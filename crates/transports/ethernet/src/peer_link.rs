@@ -6,7 +6,8 @@
 use crate::frame::{FrameKey, Mac};
 use crate::limits::{BACKLOG, BACKLOG_CONTROL, RETRY_FIRST_NS, RETRY_MAX_NS};
 use crate::path::Path;
-use garonne_engine::reliable::{Frame, ReliableLink, RetryPolicy};
+use crate::window::Window;
+use garonne_engine::reliable::{Frame, ReliableLink, RetryPolicy, WINDOW};
 use garonne_engine::transport::{PacketClass, PacketHeader};
 use garonne_transport::limits::TCP_PACKET_MAX;
 use std::collections::VecDeque;
@@ -47,24 +48,43 @@ pub(crate) struct PeerLink {
     pub asked: (u64, bool),
     /// Pieces for which the link's window has no room yet.
     backlog: VecDeque<Piece>,
+    /// Small packets that leave together at the next look.
+    open: Vec<u8>,
+    /// A small packet left since the last look, and others wait for that.
+    is_ahead: bool,
+    window: Window,
     /// Pieces that came since an acknowledgement left.
     pub unacknowledged: u32,
     partial: Option<PartialPacket>,
 }
 
-/// Cuts a packet into pieces of at most `chunk` bytes.
-pub(crate) fn pieces(header: &PacketHeader, payload: &[u8], chunk: usize) -> Vec<Piece> {
-    let mut bytes = Vec::with_capacity(HEADER + payload.len());
+/// Returns the bytes of an engine's header.
+fn header_bytes(header: &PacketHeader) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
     let words = header.to_words();
-    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    bytes.extend(payload);
-    let pieces = bytes.chunks(chunk).enumerate();
-    pieces
-        .map(|(at, bytes)| Piece {
-            first: at == 0,
-            bytes: bytes.into(),
-        })
-        .collect()
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Cuts a packet into pieces of at most `chunk` bytes, more than a header has.
+pub(crate) fn pieces<'a>(
+    header: &PacketHeader,
+    payload: &'a [u8],
+    chunk: usize,
+) -> impl Iterator<Item = Piece> + use<'a> {
+    let header = header_bytes(header);
+    let (begin, rest) = payload.split_at(payload.len().min(chunk - HEADER));
+    let first = Piece {
+        first: true,
+        bytes: header.iter().chain(begin).copied().collect(),
+    };
+    let others = rest.chunks(chunk).map(|bytes| Piece {
+        first: false,
+        bytes: bytes.into(),
+    });
+    std::iter::once(first).chain(others)
 }
 
 impl PeerLink {
@@ -82,6 +102,9 @@ impl PeerLink {
             path,
             asked: (0, false),
             backlog: VecDeque::new(),
+            open: Vec::new(),
+            is_ahead: false,
+            window: Window::new(),
             unacknowledged: 0,
             partial: None,
         }
@@ -96,14 +119,58 @@ impl PeerLink {
         self.backlog.len() <= most
     }
 
-    /// Adds a piece behind all others.
-    pub(crate) fn push(&mut self, piece: Piece) {
-        self.backlog.push_back(piece);
+    /// Adds a packet behind all others, in pieces of at most `chunk` bytes. The first small one
+    /// since the last look leaves at once. Those after it wait for each other.
+    pub(crate) fn push(&mut self, header: &PacketHeader, payload: &[u8], chunk: usize) {
+        let len = HEADER + payload.len();
+        if len > chunk {
+            self.close();
+            return self.backlog.extend(pieces(header, payload, chunk));
+        }
+        if self.open.len() + len > chunk {
+            self.close();
+        }
+        self.open.extend(header_bytes(header));
+        self.open.extend(payload);
+        if !std::mem::replace(&mut self.is_ahead, true) {
+            self.close();
+        }
+    }
+
+    /// Makes a piece of the small packets that wait.
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            let bytes = self.open.as_slice().into();
+            self.open.clear();
+            self.backlog.push_back(Piece { first: true, bytes });
+        }
+    }
+
+    /// The rank looks: small packets wait no longer.
+    pub(crate) fn look(&mut self) {
+        self.close();
+        self.is_ahead = false;
+    }
+
+    /// Sends again what is due; what was lost narrows the window.
+    pub(crate) fn due(&mut self, now_ns: u64, frames: &mut Vec<Frame<Piece>>) {
+        let before = self.link.repeated();
+        // A link that never gives up is never lost.
+        let _ = self.link.due(now_ns, frames);
+        if self.link.repeated() != before {
+            let next = self.link.acknowledged() + self.in_flight() as u64;
+            self.window.lost(self.link.acknowledged(), next);
+        }
+        self.unacknowledged = 0;
+    }
+
+    fn in_flight(&self) -> usize {
+        WINDOW - self.link.room(PacketClass::Control)
     }
 
     /// Returns the frame of the next piece for which the window has room.
     pub(crate) fn next_frame(&mut self, now_ns: u64) -> Option<Frame<Piece>> {
-        if self.backlog.is_empty() || self.link.room(PacketClass::Control) == 0 {
+        if self.backlog.is_empty() || self.in_flight() >= self.window.pieces() {
             return None;
         }
         let piece = self.backlog.pop_front()?;
@@ -115,7 +182,9 @@ impl PeerLink {
     pub(crate) fn acknowledge(&mut self, acknowledged: u64, selective: u64) -> bool {
         let before = self.link.acknowledged();
         self.link.acknowledge(acknowledged, selective);
-        self.link.acknowledged() != before
+        let arrived = self.link.acknowledged() - before;
+        self.window.arrived(arrived as usize);
+        arrived > 0
     }
 
     /// Takes note of a request for a block, by its number.
@@ -131,10 +200,42 @@ impl PeerLink {
 
     /// Returns whether the peer has everything that was sent.
     pub(crate) fn is_settled(&self) -> bool {
-        self.backlog.is_empty() && self.link.is_settled()
+        self.backlog.is_empty() && self.open.is_empty() && self.link.is_settled()
     }
 
-    /// Takes in the next piece in order, and gives the packet that it completes.
+    /// Takes in a piece that begins with a packet: gives those that it holds as a whole, and keeps
+    /// the beginning of the last.
+    fn begin(
+        &mut self,
+        mut bytes: &[u8],
+        deliver: &mut dyn FnMut(PacketHeader, &[u8]),
+    ) -> Result<(), BadPiece> {
+        loop {
+            let (words, rest) = bytes.split_at_checked(HEADER).ok_or(BadPiece)?;
+            let mut header = [0; 3];
+            for (word, bytes) in header.iter_mut().zip(words.as_chunks().0) {
+                *word = u64::from_le_bytes(*bytes);
+            }
+            let header = PacketHeader::from_words(header);
+            let len = header.len as usize;
+            if len > TCP_PACKET_MAX {
+                return Err(BadPiece);
+            }
+            let Some((payload, after)) = rest.split_at_checked(len) else {
+                let mut payload = Vec::with_capacity(len);
+                payload.extend(rest);
+                self.partial = Some(PartialPacket { header, payload });
+                return Ok(());
+            };
+            deliver(header, payload);
+            if after.is_empty() {
+                return Ok(());
+            }
+            bytes = after;
+        }
+    }
+
+    /// Takes in the next piece in order, and gives the packets that it completes.
     pub(crate) fn assemble(
         &mut self,
         (first, bytes): (bool, &[u8]),
@@ -144,27 +245,7 @@ impl PeerLink {
             if self.partial.is_some() {
                 return Err(BadPiece);
             }
-            let (words, payload) = bytes.split_at_checked(HEADER).ok_or(BadPiece)?;
-            let mut header = [0; 3];
-            for (word, bytes) in header.iter_mut().zip(words.chunks_exact(8)) {
-                *word = u64::from_le_bytes(bytes.try_into().map_err(|_| BadPiece)?);
-            }
-            let header = PacketHeader::from_words(header);
-            let len = header.len as usize;
-            if len > TCP_PACKET_MAX || payload.len() > len {
-                return Err(BadPiece);
-            }
-            if payload.len() == len {
-                deliver(header, payload);
-                return Ok(());
-            }
-            let mut all = Vec::with_capacity(len);
-            all.extend(payload);
-            self.partial = Some(PartialPacket {
-                header,
-                payload: all,
-            });
-            return Ok(());
+            return self.begin(bytes, deliver);
         }
         let partial = self.partial.as_mut().ok_or(BadPiece)?;
         let len = partial.header.len as usize;
@@ -197,7 +278,7 @@ mod tests {
         #[test]
         fn pieces_make_their_packet(payload in proptest::collection::vec(any::<u8>(), 0..5000), chunk in 60usize..2000) {
             let header = PacketHeader { kind: 1, len: payload.len() as u32, ..PacketHeader::default() };
-            let pieces = pieces(&header, &payload, chunk);
+            let pieces: Vec<Piece> = pieces(&header, &payload, chunk).collect();
             prop_assert_eq!(pieces.len(), (HEADER + payload.len()).div_ceil(chunk));
             let (mut link, mut got) = (link(), Vec::new());
             for piece in &pieces {
@@ -205,6 +286,44 @@ mod tests {
             }
             prop_assert_eq!(got, [(header, payload)]);
         }
+    }
+
+    #[test]
+    fn small_packets_leave_together_behind_the_first() {
+        let (mut near, mut far) = (link(), link());
+        let header = PacketHeader {
+            kind: 1,
+            len: 8,
+            ..PacketHeader::default()
+        };
+        for number in 0..100 {
+            near.push(&header, &[number; 8], 1452);
+        }
+        let mut frames: Vec<_> = std::iter::from_fn(|| near.next_frame(0)).collect();
+        assert_eq!(frames.len(), 3, "the first, and two that are full");
+        assert!(!near.is_settled());
+        near.look();
+        frames.extend(near.next_frame(0));
+        assert_eq!(frames.len(), 4);
+        let mut got = Vec::new();
+        for frame in frames {
+            let piece = frame.packet.unwrap().1;
+            let take = &mut |header: PacketHeader, bytes: &[u8]| got.push((header, bytes.to_vec()));
+            far.assemble((piece.first, &piece.bytes), take).unwrap();
+        }
+        let sent: Vec<_> = (0..100).map(|number| (header, vec![number; 8])).collect();
+        assert_eq!(got, sent);
+        // A long one waits for nothing, and overtakes nothing.
+        near.push(&header, &[1; 8], 1452);
+        near.push(&header, &[2; 8], 1452);
+        let long = PacketHeader {
+            len: 3000,
+            ..header
+        };
+        near.push(&long, &[3; 3000], 1452);
+        let frames = std::iter::from_fn(|| near.next_frame(0));
+        let firsts: Vec<_> = frames.map(|frame| frame.packet.unwrap().1.first).collect();
+        assert_eq!(firsts, [true, true, true, false, false]);
     }
 
     #[test]
@@ -217,11 +336,14 @@ mod tests {
         };
         let begin = |len: u32| {
             let header = PacketHeader { len, ..header };
-            pieces(&header, &[0; 10], 1000).remove(0).bytes
+            pieces(&header, &[0; 10], 1000).next().unwrap().bytes
         };
         assert_eq!(link().assemble((false, b"x"), none), Err(BadPiece));
         assert_eq!(link().assemble((true, b"short"), none), Err(BadPiece));
-        assert_eq!(link().assemble((true, &begin(9)), none), Err(BadPiece));
+        // Behind a packet that is complete another begins, or nothing.
+        let mut whole = 0;
+        let after = link().assemble((true, &begin(9)), &mut |_, _| whole += 1);
+        assert_eq!((after, whole), (Err(BadPiece), 1));
         assert_eq!(
             link().assemble((true, &begin(u32::MAX)), none),
             Err(BadPiece)

@@ -217,7 +217,7 @@ impl EthernetTransport {
         let region = self.regions.get(&came.cookie);
         let region = region.filter(|region| {
             let end = came.offset.checked_add(len);
-            let fits = chunk > 0 && chunk <= chunk_of(0) as u64 && len <= chunk * 64;
+            let fits = chunk > 0 && chunk <= chunk_of(0) as u64;
             region.peer == came.peer && fits && end.is_some_and(|end| end <= region.data.len)
         });
         let Some(region) = region else {
@@ -226,7 +226,7 @@ impl EthernetTransport {
             };
             return self.wire.transmit((came.peer, link), body, (0, |_| {}));
         };
-        for index in (0..64).filter(|index| came.ask.missing >> index & 1 != 0) {
+        for index in came.ask.missing.iter() {
             let first = index * chunk;
             if first >= len {
                 return;
@@ -276,6 +276,9 @@ impl crate::driver::FrameDriver for NoDriver {
     }
     fn payload_max(&self) -> usize {
         crate::limits::FRAME_MIN
+    }
+    fn slots(&self) -> usize {
+        0
     }
     fn ethertype(&self) -> u16 {
         0

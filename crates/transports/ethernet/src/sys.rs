@@ -240,6 +240,11 @@ impl Ring {
         })
     }
 
+    /// Returns the number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// Gives up to `budget` frames. Returns how many.
     pub(crate) fn take(&mut self, budget: u32, give: &mut dyn FnMut(&[u8])) -> u32 {
         let mut taken = 0;

@@ -144,6 +144,9 @@ impl FrameDriver for WireEnd {
     fn payload_max(&self) -> usize {
         or_default(&self.0.takes)
     }
+    fn slots(&self) -> usize {
+        1024
+    }
     fn ethertype(&self) -> u16 {
         0x88B5
     }
