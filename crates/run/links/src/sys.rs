@@ -44,7 +44,7 @@ pub fn send(
     fds: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -74,7 +74,7 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<ReceivedMess
     };
     let mut bytes = vec![0; there.clamp(1, MESSAGE_BYTES_MAX)];
     let mut space =
-        [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5), ScmCredentials(1))];
+        [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         let flags = flags | RecvFlags::CMSG_CLOEXEC;

@@ -17,6 +17,7 @@ use garonne_tcp::{Secret, Versions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
+use garonne_ethernet::packet_socket::Sockets;
 use garonne_job::agreement::{AgreementKey, Contribution, Decision};
 use garonne_job::codes;
 use garonne_job::crash_report::CrashReport;
@@ -109,8 +110,8 @@ struct Decisions {
 pub struct NetworkHandover {
     /// Listener at which ranks of other hosts connect.
     pub listener: TcpListener,
-    /// Socket for Ethernet frames, where the job asks for one and the agent could open it.
-    pub packet_socket: Option<OwnedFd>,
+    /// Sockets for Ethernet frames, where the job asks for them and the agent could open them.
+    pub packet_sockets: Option<Sockets>,
     /// Secret of the job, which both sides prove.
     pub secret: Secret,
 }
@@ -208,7 +209,8 @@ impl AgentClient {
             return Err(no_room());
         };
         let outward = fds.next().zip(fds.next());
-        let packet_socket = fds.next();
+        let packet_sockets = fds.next().zip(fds.next());
+        let packet_sockets = packet_sockets.map(|(waking, quiet)| Sockets { waking, quiet });
         sys::die_with(lifeline.as_fd()).map_err(|e| match e.kind() {
             std::io::ErrorKind::BrokenPipe => Error::peer(
                 codes::G0204,
@@ -228,7 +230,7 @@ impl AgentClient {
             None => None,
             Some((listener, secret)) => Some(NetworkHandover {
                 listener: TcpListener::from(listener),
-                packet_socket,
+                packet_sockets,
                 secret: Secret::take(secret).map_err(|error| {
                     Error::peer(
                         codes::G0209,

@@ -1,12 +1,11 @@
-//! Plain Ethernet between the hosts of a job, for a rank whose agent handed it a packet socket.
+//! Plain Ethernet between the hosts of a job, for a rank whose agent handed it packet sockets.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use garonne_engine::api::Peer;
 use garonne_ethernet::frame::Mac;
-use garonne_ethernet::packet_socket::PacketSocket;
+use garonne_ethernet::packet_socket::{PacketSocket, Sockets};
 use garonne_ethernet::{EthernetIdentity, EthernetPeers, EthernetTransport};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -41,7 +40,7 @@ impl EthernetPeers for EthernetRanks {
     }
 }
 
-/// Makes the transport over the socket that the agent handed over.
+/// Makes the transport over the sockets that the agent handed over.
 ///
 /// # Errors
 /// The setting is not what the agent read, or the system refuses the ring.
@@ -49,7 +48,7 @@ pub(crate) fn transport(
     client: &Arc<AgentClient>,
     hosts: &HostTable,
     secret: [u8; 32],
-    socket: OwnedFd,
+    sockets: Sockets,
 ) -> Result<EthernetTransport> {
     let world = client.world();
     let setting = ethernet::from_environment()?.ok_or_else(|| {
@@ -61,7 +60,7 @@ pub(crate) fn transport(
             ),
         )
     })?;
-    let driver = PacketSocket::new(socket, setting.frame);
+    let driver = PacketSocket::new(sockets, setting.frame);
     let driver = driver.map_err(|error| {
         Error::system(
             codes::G0304,

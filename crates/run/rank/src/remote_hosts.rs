@@ -92,8 +92,8 @@ impl RemoteHosts {
             rank: world.rank,
             incarnation: 0,
         };
-        let ethernet = begin.packet_socket.map(|socket| {
-            ethernet_ranks::transport(client, &map.host_table, *begin.secret.bytes(), socket)
+        let ethernet = begin.packet_sockets.map(|sockets| {
+            ethernet_ranks::transport(client, &map.host_table, *begin.secret.bytes(), sockets)
         });
         let ethernet = ethernet.transpose()?;
         let identity = LocalIdentity::new(begin.secret, me, sealed);

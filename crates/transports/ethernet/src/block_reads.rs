@@ -10,7 +10,7 @@
 
 use crate::frame::{Ask, FrameSet};
 use crate::limits::{
-    BLOCK_FRAMES_MAX, BLOCK_FRAMES_MIN, BLOCKS_ASKED, RETRY_FIRST_NS, RETRY_MAX_NS,
+    BLOCK_FRAMES_MAX, BLOCK_FRAMES_MIN, BLOCKS_ASKED, OVERTAKEN_NS, RETRY_FIRST_NS, RETRY_MAX_NS,
 };
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, BulkTransfer};
@@ -40,16 +40,34 @@ struct AskedBlock {
     at: u64,
     len: u32,
     /// Bytes of one frame.
-    chunk: u32,
+    chunk: u16,
     missing: FrameSet,
+    last_frame: u64,
+    ends_quietly: bool,
     is_repeated: bool,
-    /// Time of the request, until its first frame comes or it is repeated.
+    /// Time of the request, until it is repeated.
     asked_at_ns: Option<u64>,
     again_at_ns: u64,
     wait_ns: u64,
 }
 
-/// How long peers take to answer, and so how long to wait before a block is asked for again.
+impl BlockRead {
+    /// Returns the length of the next block, at most `share` frames; `None`: all was asked for.
+    fn next_len(&self, chunk: u16, share: usize) -> Option<u32> {
+        let left = self.len - self.asked;
+        let frames = left.div_ceil(chunk.into());
+        // Two blocks that are about equal, and not a long one and a rest.
+        let frames = match frames <= share as u64 {
+            true => frames,
+            false => (share as u64).min(frames.div_ceil(2)),
+        };
+        let len = left.min(u64::from(chunk) * frames);
+        (left > 0).then(|| u32::try_from(len).unwrap_or(u32::MAX))
+    }
+}
+
+/// How long peers take to bring a block, and so how long to wait for something of it before it is
+/// asked for again. A receiver that sleeps sees nothing of a block before its end.
 #[derive(Debug)]
 struct AnswerTime {
     smoothed_ns: u64,
@@ -143,7 +161,7 @@ impl BlockReads {
     pub(crate) fn due(
         &mut self,
         now_ns: u64,
-        chunk_of: impl Fn(Peer) -> u32,
+        chunk_of: impl Fn(Peer) -> u16,
         requests: &mut Vec<BlockRequest>,
     ) {
         let blocks = self.reads.iter().flat_map(|read| &read.blocks);
@@ -159,7 +177,8 @@ impl BlockReads {
             let read = &mut self.reads[at];
             for block in &mut read.blocks {
                 if block.again_at_ns <= now_ns {
-                    if block.asked_at_ns.take().is_some() {
+                    let nothing_came = block.missing.len() as u64 == block.last_frame + 1;
+                    if block.asked_at_ns.take().is_some() && nothing_came {
                         self.answers.is_late();
                     }
                     block.is_repeated = true;
@@ -168,36 +187,37 @@ impl BlockReads {
                     requests.push(read_request((peer, read.cookie, read.offset), block));
                 }
             }
+            let before = read.blocks.len();
             for _ in under_way..BLOCKS_ASKED {
-                if read.asked == read.len || out > 0 && out + share > self.budget {
+                let fits = out == 0 || out + share <= self.budget;
+                let Some(len) = read.next_len(chunk, share).filter(|_| fits) else {
                     break;
-                }
-                // Two blocks that are about equal, and not a long one and a rest.
-                let left = read.len - read.asked;
-                let frames = left.div_ceil(chunk.into()).max(1) as usize;
-                let frames = if frames <= share {
-                    frames
-                } else {
-                    share.min(frames.div_ceil(2))
                 };
-                out += frames;
-                let len = left.min(u64::from(chunk) * frames as u64) as u32;
-                let block = AskedBlock {
+                let frames = len.div_ceil(chunk.into());
+                out += frames as usize;
+                read.blocks.push(AskedBlock {
                     request: self.next_request,
                     at: read.asked,
                     len,
                     chunk,
-                    missing: FrameSet::first(len.div_ceil(chunk) as usize),
+                    missing: FrameSet::first(frames as usize),
+                    last_frame: u64::from(frames) - 1,
+                    ends_quietly: false,
                     is_repeated: false,
                     asked_at_ns: Some(now_ns),
                     again_at_ns: now_ns + self.answers.wait_ns,
                     wait_ns: self.answers.wait_ns,
-                };
+                });
                 self.next_request += 1;
                 read.asked += u64::from(len);
-                requests.push(read_request((peer, read.cookie, read.offset), &block));
-                read.blocks.push(block);
             }
+            let new = &mut read.blocks[before..];
+            if read.asked == read.len && new.len() > 1 {
+                // Nothing more is to be asked for before the last of them is there.
+                new[0].ends_quietly = true;
+            }
+            let of_read = (peer, read.cookie, read.offset);
+            requests.extend(new.iter().map(|block| read_request(of_read, block)));
         }
     }
 
@@ -234,14 +254,18 @@ impl BlockReads {
         if !block.missing.remove(index) {
             return Ok(None);
         }
-        if let Some(asked_at_ns) = block.asked_at_ns.take() {
-            self.answers.answered(now_ns.saturating_sub(asked_at_ns));
-        }
         block.wait_ns = self.answers.wait_ns;
         block.again_at_ns = now_ns + block.wait_ns;
+        if index == block.last_frame {
+            // What overtook the others did so by little, and what is missing then is lost.
+            block.again_at_ns = now_ns + OVERTAKEN_NS;
+        }
         read.local
             .unpack(read.local_offset + block.at + first, bytes);
         if block.missing.is_empty() {
+            if let Some(asked_at_ns) = block.asked_at_ns {
+                self.answers.answered(now_ns.saturating_sub(asked_at_ns));
+            }
             read.blocks.swap_remove(block_at);
         }
         let complete = read.asked == read.len && read.blocks.is_empty();
@@ -291,6 +315,7 @@ fn read_request((peer, cookie, offset): (Peer, u64, u64), block: &AskedBlock) ->
         ask: Ask {
             len: block.len,
             chunk: block.chunk,
+            ends_quietly: block.ends_quietly && !block.is_repeated,
             missing: block.missing,
         },
         is_repeated: block.is_repeated,

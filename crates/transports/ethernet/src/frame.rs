@@ -18,6 +18,10 @@ const LONG_FROM: usize = 128;
 const TAG: usize = 40;
 /// Version of the format.
 pub const VERSION: u8 = 2;
+/// Bytes from the beginning of a frame to its kind.
+pub const KIND_AT: usize = ETHERNET + 1;
+/// Bit of the kind: the frame need not wake a receiver that sleeps.
+pub const QUIET: u8 = 0x80;
 /// Bytes from the beginning of a frame to the word that names its job.
 pub const JOB_AT: usize = ETHERNET + 4;
 /// Bytes from the beginning of a frame to the word that names its receiver.
@@ -120,6 +124,12 @@ impl FrameSet {
         self.0.iter().all(|word| *word == 0)
     }
 
+    /// Returns the highest frame.
+    pub fn last(&self) -> Option<u64> {
+        let at = self.0.iter().rposition(|word| *word != 0)?;
+        Some(64 * at as u64 + u64::from(self.0[at].ilog2()))
+    }
+
     /// The frames in rising order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let bits = (0..).zip(&self.0);
@@ -136,7 +146,9 @@ pub struct Ask {
     /// Bytes of the block.
     pub len: u32,
     /// Bytes of one frame of it.
-    pub chunk: u32,
+    pub chunk: u16,
+    /// The last frame need not wake the receiver, since a later block's does.
+    pub ends_quietly: bool,
     /// Frames that are missing.
     pub missing: FrameSet,
 }
@@ -146,7 +158,8 @@ impl Ask {
     pub const LEN_MAX: usize = 8 + BLOCK_FRAMES_MAX / 8;
 
     /// Returns the number of words of bits; `None`: there are no such blocks.
-    fn words(len: u32, chunk: u32) -> Option<usize> {
+    fn words(len: u32, chunk: u16) -> Option<usize> {
+        let chunk = u32::from(chunk);
         let frames = len.checked_add(chunk)?.checked_sub(1)?.checked_div(chunk)? as usize;
         (frames <= BLOCK_FRAMES_MAX).then(|| frames.div_ceil(64))
     }
@@ -154,7 +167,8 @@ impl Ask {
     /// Writes the bytes, and returns how many.
     pub fn encode(&self, bytes: &mut [u8; Self::LEN_MAX]) -> usize {
         bytes[..4].copy_from_slice(&self.len.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes[6..8].copy_from_slice(&u16::from(self.ends_quietly).to_le_bytes());
         let words = Self::words(self.len, self.chunk).unwrap_or(0);
         let (_, rest) = bytes.split_at_mut(8);
         for (to, word) in rest.chunks_exact_mut(8).zip(&self.missing.0).take(words) {
@@ -167,7 +181,12 @@ impl Ask {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(8)?;
         let (len, chunk) = (array(head, 0), array(head, 4));
-        let (len, chunk) = (u32::from_le_bytes(len), u32::from_le_bytes(chunk));
+        let (len, chunk) = (u32::from_le_bytes(len), u16::from_le_bytes(chunk));
+        let ends_quietly = match u16::from_le_bytes(array(head, 6)) {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let words = Self::words(len, chunk)?;
         if rest.len() != 8 * words {
             return None;
@@ -179,6 +198,7 @@ impl Ask {
         Some(Self {
             len,
             chunk,
+            ends_quietly,
             missing,
         })
     }
@@ -199,6 +219,8 @@ pub struct FrameHead {
     pub to: u32,
     /// Rank of the sender.
     pub from: u32,
+    /// The frame need not wake a receiver that sleeps: a later one does.
+    pub quiet: bool,
     /// What the frame says.
     pub body: FrameBody,
 }
@@ -293,7 +315,7 @@ impl FrameHead {
         frame[12..14].copy_from_slice(&self.ethertype.to_be_bytes());
         let (head, payload) = frame[ETHERNET..].split_at_mut(HEAD);
         head[0] = VERSION;
-        head[1] = self.body.code();
+        head[1] = self.body.code() | if self.quiet { QUIET } else { 0 };
         head[2..4].copy_from_slice(&len.to_le_bytes());
         // In the order of the network, which socket filters read.
         head[4..8].copy_from_slice(&self.job.to_be_bytes());
@@ -317,7 +339,7 @@ impl FrameHead {
         let len = usize::from(u16::from_le_bytes(array(head, 2)));
         let payload = rest.get(..len)?;
         let word = |at| u64::from_le_bytes(array(head, at));
-        let body = FrameBody::of(head[1], [word(16), word(24), word(32)])?;
+        let body = FrameBody::of(head[1] & !QUIET, [word(16), word(24), word(32)])?;
         let head = Self {
             to_mac: array(ethernet, 0),
             from_mac: array(ethernet, 6),
@@ -325,6 +347,7 @@ impl FrameHead {
             job: u32::from_be_bytes(array(head, 4)),
             to: u32::from_be_bytes(array(head, 8)),
             from: u32::from_be_bytes(array(head, 12)),
+            quiet: head[1] & QUIET != 0,
             body,
         };
         Some((head, payload))
@@ -461,6 +484,7 @@ mod tests {
             job: 0x1234_5678,
             to: far.rank,
             from: near.rank,
+            quiet: payload.len() % 2 == 1,
             body,
         };
         let mut frame = vec![0; ETHERNET + HEAD];

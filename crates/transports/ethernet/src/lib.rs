@@ -98,11 +98,13 @@ pub struct FrameCounts {
     pub by_tcp: u64,
     /// Times that the owner went to sleep.
     pub sleeps: u64,
+    /// Frames that would have woken it.
+    pub waking: u64,
 }
 
 impl FrameCounts {
     /// Returns the counts in the order of their words.
-    fn words(&self) -> [u64; 11] {
+    fn words(&self) -> [u64; 12] {
         [
             self.sent,
             self.received,
@@ -115,6 +117,7 @@ impl FrameCounts {
             self.asks_again,
             self.by_tcp,
             self.sleeps,
+            self.waking,
         ]
     }
 
@@ -133,6 +136,7 @@ impl FrameCounts {
             asks_again: word(8),
             by_tcp: word(9),
             sleeps: word(10),
+            waking: word(11),
         }
     }
 }
@@ -160,6 +164,8 @@ struct Wire {
     mac: Mac,
     /// Memory for the frame that is being made.
     frame: Vec<u8>,
+    /// The next frame need not wake its receiver.
+    quiet: bool,
     /// Frames that TCP is to carry, with their receivers.
     by_tcp: VecDeque<(Peer, Vec<u8>)>,
     counts: FrameCounts,
@@ -193,6 +199,7 @@ impl Wire {
             job: self.identity.job,
             to: peer,
             from: self.identity.rank,
+            quiet: std::mem::take(&mut self.quiet),
             body,
         };
         self.frame.resize(ETHERNET + HEAD + len, 0);
@@ -230,7 +237,12 @@ impl Wire {
         self.transmit_by(carrier, (peer, link), body, padding);
     }
 
-    fn transmit_piece(&mut self, (peer, link): (Peer, &mut PeerLink), frame: &Frame<Piece>) {
+    fn transmit_piece(
+        &mut self,
+        (peer, link): (Peer, &mut PeerLink),
+        frame: &Frame<Piece>,
+        quiet: bool,
+    ) {
         let (acknowledged, selective) = (frame.acknowledged, frame.selective);
         let Some((number, piece)) = &frame.packet else {
             let body = FrameBody::Ack {
@@ -245,6 +257,7 @@ impl Wire {
             acknowledged,
             selective,
         };
+        self.quiet = quiet;
         let fill = |room: &mut [u8]| room.copy_from_slice(&piece.bytes);
         self.transmit((peer, link), body, (piece.bytes.len(), fill));
     }
@@ -313,6 +326,7 @@ impl EthernetTransport {
             driver,
             identity,
             frame: Vec::new(),
+            quiet: false,
             by_tcp: VecDeque::new(),
             counts: FrameCounts::default(),
             clock,
@@ -425,8 +439,8 @@ impl EthernetTransport {
             return;
         };
         link.push(header, payload, chunk_of(link.path.told()));
-        while let Some(frame) = link.next_frame(now_ns) {
-            self.wire.transmit_piece((peer, link), &frame);
+        while let Some((frame, quiet)) = link.next_frame(now_ns) {
+            self.wire.transmit_piece((peer, link), &frame, quiet);
         }
         self.active.insert(peer);
     }
@@ -459,7 +473,7 @@ impl EthernetTransport {
             let links = &self.links;
             let chunk_of_peer = |peer| {
                 let max = links.get(&peer).map(|link| link.path.peer_max());
-                chunk_of(max.unwrap_or(limits::FRAME_DEFAULT)) as u32
+                chunk_of(max.unwrap_or(limits::FRAME_DEFAULT)) as u16
             };
             self.reads.due(now_ns, chunk_of_peer, &mut requests);
             self.send_requests(requests);
@@ -471,8 +485,8 @@ impl EthernetTransport {
                 continue;
             };
             link.look();
-            while let Some(frame) = link.next_frame(now_ns) {
-                self.wire.transmit_piece((peer, link), &frame);
+            while let Some((frame, quiet)) = link.next_frame(now_ns) {
+                self.wire.transmit_piece((peer, link), &frame, quiet);
             }
             let is_late = link.link.deadline_ns().is_some_and(|at_ns| at_ns <= now_ns);
             let owes = link.link.owes_acknowledgement()
@@ -480,7 +494,7 @@ impl EthernetTransport {
             if is_late || owes {
                 link.due(now_ns, &mut frames);
                 for frame in frames.drain(..) {
-                    self.wire.transmit_piece((peer, link), &frame);
+                    self.wire.transmit_piece((peer, link), &frame, false);
                 }
             }
             let awaits = link.awaits() || self.reads.awaits(peer);

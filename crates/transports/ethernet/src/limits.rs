@@ -48,6 +48,8 @@ pub const ACKNOWLEDGE_AFTER: u32 = 12;
 pub const BLOCK_FRAMES_MAX: usize = 512;
 /// Frames of one block at least where many peers are read at once.
 pub const BLOCK_FRAMES_MIN: usize = 32;
+/// Time after the last frame of a block at which those that are still missing count as lost.
+pub const OVERTAKEN_NS: u64 = 200_000;
 /// Blocks asked for and not there, per peer: one on its way while another is being asked for.
 pub const BLOCKS_ASKED: usize = 2;
 /// Regions that peers may read at once.

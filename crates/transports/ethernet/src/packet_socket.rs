@@ -1,9 +1,10 @@
 //! Frames by a packet socket (AF_PACKET): received through a ring that the kernel fills
 //! (TPACKET_V2), sent past the queueing discipline.
 //!
-//! A socket needs the right CAP_NET_RAW to be opened, and none to be used. So the agent opens one
-//! for each rank with [`open`] and hands it over. A filter in the kernel lets through what is for
-//! this rank of this job.
+//! A socket needs the right CAP_NET_RAW to be opened, and none to be used. So the agent opens two
+//! for each rank with [`open`] and hands them over. Filters in the kernel let through what is for
+//! this rank of this job: frames that end a message, or are one, by the socket that wakes a rank;
+//! those before them by the other, which nobody watches.
 
 use crate::driver::{FrameDriver, SendResult};
 use crate::frame::{ETHERNET, Mac};
@@ -12,8 +13,17 @@ use crate::sys::{self, Ring};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Opens a packet socket that receives frames of this ethertype for this rank of the job on the
-/// interface, and returns it with the interface's address. Frames have at most `frame` bytes behind
+/// The packet sockets of a rank.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Receives frames that wake a rank that sleeps, and sends.
+    pub waking: OwnedFd,
+    /// Receives the others.
+    pub quiet: OwnedFd,
+}
+
+/// Opens packet sockets that receive frames of this ethertype for this rank of the job on the
+/// interface, and returns them with the interface's address. Frames have at most `frame` bytes behind
 /// their Ethernet header, if that is said.
 ///
 /// # Errors
@@ -23,14 +33,18 @@ pub fn open(
     interface: &str,
     (ethertype, frame): (u16, Option<usize>),
     (job, rank): (u32, u32),
-) -> io::Result<(OwnedFd, Mac)> {
-    let socket = sys::packet_socket()?;
-    let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
-    takes(&socket, interface, frame.unwrap_or(FRAME_MIN))?;
-    sys::attach_filter(&socket, job, rank)?;
-    sys::bind(&socket, index, ethertype)?;
-    let bound = sys::bound_to(&socket)?;
-    Ok((socket, bound.mac))
+) -> io::Result<(Sockets, Mac)> {
+    let open = |quiet| {
+        let socket = sys::packet_socket()?;
+        let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
+        takes(&socket, interface, frame.unwrap_or(FRAME_MIN))?;
+        sys::attach_filter(&socket, (job, rank), quiet)?;
+        sys::bind(&socket, index, ethertype)?;
+        Ok::<_, io::Error>(socket)
+    };
+    let (waking, quiet) = (open(false)?, open(true)?);
+    let bound = sys::bound_to(&waking)?;
+    Ok((Sockets { waking, quiet }, bound.mac))
 }
 
 /// Returns why packet sockets cannot be opened here.
@@ -52,12 +66,13 @@ fn takes(socket: &OwnedFd, interface: &str, frame: usize) -> io::Result<()> {
     }
 }
 
-/// A packet socket with its ring.
+/// The packet sockets of a rank with their rings.
 #[derive(Debug)]
 pub struct PacketSocket {
-    socket: OwnedFd,
+    sockets: Sockets,
     interface: String,
-    ring: Ring,
+    waking: Ring,
+    quiet: Ring,
     mac: Mac,
     ethertype: u16,
     payload_max: usize,
@@ -65,24 +80,27 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Uses a socket that [`open`] made. Frames have at most `frame` bytes behind their Ethernet
+    /// Uses sockets that [`open`] made. Frames have at most `frame` bytes behind their Ethernet
     /// header; `None`: as many as the interface takes now, up to [`FRAME_MAX`].
     ///
     /// # Errors
-    /// The system refuses the ring, or the interface takes no such frames.
-    pub fn new(socket: OwnedFd, frame: Option<usize>) -> io::Result<Self> {
-        let bound = sys::bound_to(&socket)?;
-        let interface = rustix::net::netdevice::index_to_name(&socket, bound.index)?;
-        let mtu = sys::mtu(&socket, &interface)?;
+    /// The system refuses the rings, or the interface takes no such frames.
+    pub fn new(sockets: Sockets, frame: Option<usize>) -> io::Result<Self> {
+        let socket = &sockets.waking;
+        let bound = sys::bound_to(socket)?;
+        let interface = rustix::net::netdevice::index_to_name(socket, bound.index)?;
+        let mtu = sys::mtu(socket, &interface)?;
         let payload_max = frame.unwrap_or(mtu).clamp(FRAME_MIN, FRAME_MAX);
-        takes(&socket, &interface, payload_max)?;
-        let ring_bytes = RING_BYTES * payload_max.div_ceil(FRAME_JUMBO);
-        let ring = Ring::new(&socket, ETHERNET + payload_max, ring_bytes)?;
-        sys::bypass_queueing(&socket);
+        takes(socket, &interface, payload_max)?;
+        let bytes = RING_BYTES * payload_max.div_ceil(FRAME_JUMBO);
+        let waking = Ring::new(socket, ETHERNET + payload_max, bytes)?;
+        let quiet = Ring::new(&sockets.quiet, ETHERNET + payload_max, bytes)?;
+        sys::bypass_queueing(socket);
         Ok(Self {
-            socket,
+            sockets,
             interface,
-            ring,
+            waking,
+            quiet,
             mac: bound.mac,
             ethertype: bound.ethertype,
             payload_max,
@@ -101,7 +119,7 @@ impl FrameDriver for PacketSocket {
     }
 
     fn slots(&self) -> usize {
-        self.ring.slots()
+        self.quiet.slots()
     }
 
     fn ethertype(&self) -> u16 {
@@ -109,9 +127,9 @@ impl FrameDriver for PacketSocket {
     }
 
     fn send(&mut self, frame: &[u8]) -> SendResult {
-        let result = sys::send(&self.socket, frame);
+        let result = sys::send(&self.sockets.waking, frame);
         if result == SendResult::TooLong {
-            let now = sys::mtu(&self.socket, &self.interface).unwrap_or(0);
+            let now = sys::mtu(&self.sockets.waking, &self.interface).unwrap_or(0);
             // An interface that is being changed may refuse what it says to take.
             let refused = frame.len().saturating_sub(ETHERNET + 1);
             self.payload_max = self.payload_max.min(now).min(refused);
@@ -120,15 +138,17 @@ impl FrameDriver for PacketSocket {
     }
 
     fn receive(&mut self, budget: u32, take: &mut dyn FnMut(&[u8])) -> u32 {
-        self.ring.take(budget, take)
+        // In the order in which they were sent: what wakes comes last.
+        let before = self.quiet.take(budget, take);
+        before + self.waking.take(budget - before, take)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        Some(self.sockets.waking.as_fd())
     }
 
     fn dropped(&mut self) -> u64 {
-        self.dropped += sys::dropped(&self.socket);
+        self.dropped += sys::dropped(&self.sockets.waking) + sys::dropped(&self.sockets.quiet);
         self.dropped
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const HEADER: usize = 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub first: bool,
+    /// A packet is complete with it.
+    pub ends: bool,
     pub bytes: Arc<[u8]>,
 }
 
@@ -76,12 +78,16 @@ pub(crate) fn pieces<'a>(
 ) -> impl Iterator<Item = Piece> + use<'a> {
     let header = header_bytes(header);
     let (begin, rest) = payload.split_at(payload.len().min(chunk - HEADER));
+    let last = rest.len().div_ceil(chunk).checked_sub(1);
     let first = Piece {
         first: true,
+        ends: last.is_none(),
         bytes: header.iter().chain(begin).copied().collect(),
     };
-    let others = rest.chunks(chunk).map(|bytes| Piece {
+    let others = rest.chunks(chunk).enumerate();
+    let others = others.map(move |(at, bytes)| Piece {
         first: false,
+        ends: Some(at) == last,
         bytes: bytes.into(),
     });
     std::iter::once(first).chain(others)
@@ -142,7 +148,8 @@ impl PeerLink {
         if !self.open.is_empty() {
             let bytes = self.open.as_slice().into();
             self.open.clear();
-            self.backlog.push_back(Piece { first: true, bytes });
+            let (first, ends) = (true, true);
+            self.backlog.push_back(Piece { first, ends, bytes });
         }
     }
 
@@ -168,14 +175,18 @@ impl PeerLink {
         WINDOW - self.link.room(PacketClass::Control)
     }
 
-    /// Returns the frame of the next piece for which the window has room.
-    pub(crate) fn next_frame(&mut self, now_ns: u64) -> Option<Frame<Piece>> {
+    /// Returns the frame of the next piece for which the window has room, and whether it need not
+    /// wake its receiver: it ends no packet, and others follow at once.
+    pub(crate) fn next_frame(&mut self, now_ns: u64) -> Option<(Frame<Piece>, bool)> {
         if self.backlog.is_empty() || self.in_flight() >= self.window.pieces() {
             return None;
         }
         let piece = self.backlog.pop_front()?;
         self.unacknowledged = 0;
-        Some(self.link.send(piece, now_ns))
+        let ends = piece.ends;
+        let frame = self.link.send(piece, now_ns);
+        let others_follow = !self.backlog.is_empty() && self.in_flight() < self.window.pieces();
+        Some((frame, !ends && others_follow))
     }
 
     /// Takes note of what the peer says to have. Returns whether that is something new.
@@ -307,7 +318,7 @@ mod tests {
         assert_eq!(frames.len(), 4);
         let mut got = Vec::new();
         for frame in frames {
-            let piece = frame.packet.unwrap().1;
+            let piece = frame.0.packet.unwrap().1;
             let take = &mut |header: PacketHeader, bytes: &[u8]| got.push((header, bytes.to_vec()));
             far.assemble((piece.first, &piece.bytes), take).unwrap();
         }
@@ -322,8 +333,14 @@ mod tests {
         };
         near.push(&long, &[3; 3000], 1452);
         let frames = std::iter::from_fn(|| near.next_frame(0));
-        let firsts: Vec<_> = frames.map(|frame| frame.packet.unwrap().1.first).collect();
-        assert_eq!(firsts, [true, true, true, false, false]);
+        let frames: Vec<_> = frames.collect();
+        let firsts = frames
+            .iter()
+            .map(|(frame, _)| frame.packet.as_ref().unwrap().1.first);
+        assert_eq!(firsts.collect::<Vec<_>>(), [true, true, true, false, false]);
+        // Only what ends a packet wakes.
+        let quiet: Vec<_> = frames.iter().map(|(_, quiet)| *quiet).collect();
+        assert_eq!(quiet, [false, false, true, true, false]);
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl EthernetTransport {
             return;
         }
         self.wire.counts.received += 1;
+        self.wire.counts.waking += u64::from(!head.quiet);
         let now_ns = self.looked_ns;
         if carrier == Carrier::Tcp {
             link.path.came_by_tcp();
@@ -226,6 +227,7 @@ impl EthernetTransport {
             };
             return self.wire.transmit((came.peer, link), body, (0, |_| {}));
         };
+        let last = came.ask.missing.last();
         for index in came.ask.missing.iter() {
             let first = index * chunk;
             if first >= len {
@@ -237,6 +239,7 @@ impl EthernetTransport {
             };
             let fill = |room: &mut [u8]| region.data.pack(came.offset + first, room);
             let bytes = (len - first).min(chunk) as usize;
+            self.wire.quiet = came.ask.ends_quietly || Some(index) != last;
             self.wire
                 .transmit((came.peer, &mut *link), body, (bytes, fill));
         }
@@ -253,6 +256,7 @@ fn piece(
     if !link.link.accept_next(number) {
         let piece = Piece {
             first,
+            ends: true,
             bytes: bytes.into(),
         };
         link.link.keep_early(number, piece);

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::driver::SendResult;
-use crate::frame::{JOB_AT, Mac, TO_AT};
+use crate::frame::{JOB_AT, KIND_AT, Mac, QUIET, TO_AT};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -63,16 +63,24 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has the kernel drop what is not for this rank of this job.
-pub(crate) fn attach_filter(socket: &OwnedFd, job: u32, rank: u32) -> io::Result<()> {
-    // BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, and BPF_RET | BPF_K of linux/filter.h.
-    let (load, equal, give) = (0x20, 0x15, 0x06);
+/// Has the kernel drop what is not for this rank of this job, or is not `quiet` or the contrary.
+pub(crate) fn attach_filter(
+    socket: &OwnedFd,
+    (job, rank): (u32, u32),
+    quiet: bool,
+) -> io::Result<()> {
+    // BPF_LD | BPF_W | BPF_ABS and the same of a byte, BPF_JMP | BPF_JEQ | BPF_K, the same with
+    // BPF_JSET, and BPF_RET | BPF_K of linux/filter.h.
+    let (load, load_byte, equal, any, give) = (0x20, 0x30, 0x15, 0x45, 0x06);
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let (if_quiet, if_waking) = if quiet { (0, 1) } else { (1, 0) };
     let mut program = [
         step(load, 0, 0, JOB_AT as u32),
-        step(equal, 0, 3, job),
+        step(equal, 0, 5, job),
         step(load, 0, 0, TO_AT as u32),
-        step(equal, 0, 1, rank),
+        step(equal, 0, 3, rank),
+        step(load_byte, 0, 0, KIND_AT as u32),
+        step(any, if_quiet, if_waking, QUIET.into()),
         step(give, 0, 0, u32::MAX),
         step(give, 0, 0, 0),
     ];

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
+use garonne_ethernet::packet_socket::Sockets;
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -18,7 +19,6 @@ use garonne_links::allowed_networks::AllowedNetworks;
 use garonne_sync::shm::Segment;
 use garonne_tcp::listen;
 use ipnet::IpNet;
-use std::os::fd::OwnedFd;
 
 use super::host_exchange::own_endpoint;
 use super::parent_link::ParentLink;
@@ -44,7 +44,7 @@ struct ExchangedHosts {
 pub(super) struct Hosts {
     exchanged: Option<ExchangedHosts>,
     /// Sockets by which this node's ranks take Ethernet frames, by rank.
-    packet_sockets: HashMap<u32, OwnedFd>,
+    packet_sockets: HashMap<u32, Sockets>,
     /// Address of those sockets' interface.
     ethernet: Option<[u8; 6]>,
     /// Addresses that hosts have got since the job began. Only grows.
@@ -119,7 +119,7 @@ impl Hosts {
 
     /// Takes the sockets by which ranks of this node take Ethernet frames, and the address of their
     /// interface.
-    pub fn set_packet_sockets(&mut self, sockets: HashMap<u32, OwnedFd>, address: [u8; 6]) {
+    pub fn set_packet_sockets(&mut self, sockets: HashMap<u32, Sockets>, address: [u8; 6]) {
         (self.packet_sockets, self.ethernet) = (sockets, Some(address));
     }
 
@@ -128,8 +128,8 @@ impl Hosts {
         self.ethernet
     }
 
-    /// Returns the socket by which a rank takes Ethernet frames.
-    pub fn packet_socket(&self, rank: u32) -> Option<&OwnedFd> {
+    /// Returns the sockets by which a rank takes Ethernet frames.
+    pub fn packet_sockets(&self, rank: u32) -> Option<&Sockets> {
         self.packet_sockets.get(&rank)
     }
 

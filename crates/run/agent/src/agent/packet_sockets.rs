@@ -1,4 +1,4 @@
-//! Sockets for plain Ethernet, opened for the ranks of this host: a rank needs no rights of its own
+//! Sockets for plain Ethernet, two for each rank, opened for the ranks of this host: a rank needs no rights of its own
 //! to use one.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use garonne_job::settings::{ENV_ENCRYPT, ENV_ETHERNET, ranks};
 use super::context::Context;
 
 impl Context<'_> {
-    /// Opens a socket for each rank of this host, if the job asks for Ethernet. Without the right
+    /// Opens sockets for each rank of this host, if the job asks for Ethernet. Without the right
     /// to open one there is none, and ranks use TCP.
     ///
     /// # Errors
@@ -40,8 +40,8 @@ impl Context<'_> {
         for rank in own {
             let frames = (setting.ethertype, setting.frame);
             match packet_socket::open(interface, frames, (short_name(self.id), rank)) {
-                Ok((socket, mac)) => {
-                    sockets.insert(rank, socket);
+                Ok((both, mac)) => {
+                    sockets.insert(rank, both);
                     address = Some(mac);
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),

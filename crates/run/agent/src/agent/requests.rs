@@ -340,8 +340,9 @@ impl Agent<'_> {
             .and_then(|secret| secret.lay_down().ok());
         if let (Some(listener), Some(secret)) = (&self.ranks[request.rank].listener, &secret) {
             fds.extend([listener.as_fd(), secret.as_fd()]);
-            let packets = self.ctx.hosts.packet_socket(request.rank);
-            fds.extend(packets.map(|socket| socket.as_fd()));
+            if let Some(sockets) = self.ctx.hosts.packet_sockets(request.rank) {
+                fds.extend([sockets.waking.as_fd(), sockets.quiet.as_fd()]);
+            }
         }
         reply(socket.as_fd(), &message, &fds);
         let process = RegisteredProcess {

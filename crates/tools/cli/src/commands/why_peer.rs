@@ -389,7 +389,7 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
             "frame_bytes": path.seen.map(|seen| seen.sends), "peer_frame_bytes": path.seen.map(|seen| seen.receives), "sent_again": path.seen.map(|seen| seen.repeated),
             "frames": gates.frames.map(|counts| json!({
                 "sent": counts.sent, "received": counts.received, "malformed": counts.malformed, "forged": counts.forged, "came_again": counts.again, "no_room": counts.no_room,
-                "dropped": counts.dropped, "blocks_asked": counts.asks, "blocks_asked_again": counts.asks_again, "given_to_tcp": counts.by_tcp, "sleeps": counts.sleeps,
+                "dropped": counts.dropped, "blocks_asked": counts.asks, "blocks_asked_again": counts.asks_again, "given_to_tcp": counts.by_tcp, "sleeps": counts.sleeps, "waking": counts.waking,
             })),
         }),
         PathTransport::Tcp(links) => json!({

@@ -171,6 +171,7 @@ fn a_peer_whose_right_frames_make_no_packets_is_lost_and_told_once() {
         job: 77,
         to: 0,
         from: 1,
+        quiet: false,
         body: FrameBody::Piece {
             first: false,
             number: 0,
