@@ -104,12 +104,13 @@ def two_hosts(session, programs, stack):
     return two, two.able(session, programs)
 
 
-def bare_sockets(session, two, words):
-    """What sockets.c printed of `words`, one process on each host."""
+def bare_sockets(session, two, words, frames=False):
+    """What sockets.c printed of `words`, one process on each host: over TCP, or in Ethernet frames."""
     common = [str(session.state / "sockets"), session.fresh_map(), *map(str, session.sample_words())]
     ranks = []
     for rank in (0, 1):
-        command = [*two.inside(rank), *common, str(rank), two.hosts.addresses[0], str(PORT), *words]
+        where = f"{two.devices}/{namespaces.hardware_address(two.hosts.names[1 - rank])}" if frames else two.hosts.addresses[0]
+        command = [*two.inside(rank), *common, str(rank), where, str(PORT), *words]
         ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     try:
         printed, errors = ranks[0].communicate(timeout=JOB_LIMIT_S)
@@ -121,5 +122,5 @@ def bare_sockets(session, two, words):
             rank.kill()
             rank.wait()
     if ranks[0].returncode != 0:
-        session.note(f"bare sockets failed: {errors.strip()}")
+        session.note(f"bare {'packet ' if frames else ''}sockets failed: {errors.strip()}")
     return printed

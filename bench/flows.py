@@ -11,6 +11,7 @@ import dataclasses
 import re
 
 import between
+import namespaces
 import report
 from options import BYTES_MAX, Parser, add_options, numbers, some_of
 from session import Session
@@ -20,12 +21,16 @@ PLACES = ["tcp", "shm"]
 NETWORKS = ["tcp", "ethernet"]
 # Interface of the namespaces, as the setting names it.
 BY_ETHERNET = {"GARONNE_ETHERNET": "net0"}
+# Names of what is no MPI of others.
+OURS = ("garonne", "garonne-ethernet", "floor", "packets")
 KINDS = ["pingpong", "series", "types", "stream", "beside"]
 # flows.c has communicators for series that long.
 SERIES_MAX = 64
 SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, SERIES_MAX], [4, 64, 1024]
 PAIRS, BLOCK = [1, 2, 8, 64], 256 * 1024
 SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 262144, 1 << 20], 1 << 20, 8, 2
+# A window of short messages, whose rate counts.
+RATE_WINDOW, RATE_SIZE = 64, 8
 LINE = re.compile(r"^sample (\w+) (\d+) (\d+) (\S+) (\S+) (\S+)$", re.M)
 
 MEANINGS = {
@@ -33,7 +38,7 @@ MEANINGS = {
     "series": "Half round trip of a series of messages on as many communicators",
     "indexed": "Half round trip of pairs of blocks of 64 B and 256 KB with gaps, as one message",
     "plain": "The same bytes without gaps",
-    "stream": "Time per message out of a window of 8",
+    "stream": "Time per message out of a window",
     "idle": "99th percentile of half round trips of 8 B, nothing else under way",
     "beside": "The same beside messages of 1 MB in the same direction",
 }
@@ -44,6 +49,7 @@ def arguments(argv):
     add_options(parser, rounds=3, samples=6, sample_ms=3.0, out="garonne-bench/flows")
     parser.add_argument("--over", type=some_of(PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
     parser.add_argument("--network", choices=NETWORKS, default="tcp", help="ethernet: our ranks on two hosts by plain Ethernet too, beside TCP in the same rounds")
+    parser.add_argument("--mtu", type=int, default=0, metavar="BYTES", help="of the interfaces between the hosts; without it what the system gives them")
     parser.add_argument("--only", type=some_of(KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
     parser.add_argument("--counts", type=numbers(1, SERIES_MAX), metavar="K", help="lengths of series, by comma")
     parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="lengths of plain messages, alone and out of a window, by comma")
@@ -57,7 +63,7 @@ def plan(args):
     yield "pingpong", [f"pingpong:1:{size}" for size in sizes]
     yield "series", [f"series:{k}:{size}" for size in ([4] if quick else SEGMENTS) for k in args.counts or ([1, 16] if quick else SERIES)]
     yield "types", [f"{what}:{pairs}:{BLOCK}" for pairs in ([1] if quick else PAIRS) for what in ("indexed", "plain")]
-    yield "stream", [f"stream:{WINDOW}:{size}" for size in args.sizes or [STREAM_SIZE]]
+    yield "stream", [f"stream:{WINDOW}:{size}" for size in args.sizes or [STREAM_SIZE]] + ([f"stream:{RATE_WINDOW}:{RATE_SIZE}"] if args.network == "ethernet" else [])
     yield "beside", ["idle:1:8", f"beside:{BULK_FLOWS}:8"]
 
 
@@ -80,11 +86,15 @@ class Flows(Session):
         words = [word for word in words if word.startswith(("pingpong", "stream"))]
         if words:
             self.take("tcp", "floor", between.bare_sockets(self, two, words))
+            if self.args.network == "ethernet":
+                self.take("tcp", "packets", between.bare_sockets(self, two, words, frames=True))
 
     def measure(self):
         programs = self.build("flows.c")
         with contextlib.ExitStack() as stack:
             two, far = between.two_hosts(self, programs, stack) if "tcp" in self.args.over else (None, [])
+            if two and self.args.mtu:
+                namespaces.set_mtu(two.hosts, self.args.mtu)
             if self.args.network == "ethernet":
                 far = [*far, *(by_ethernet(peer, program) for peer, program in far if peer.name == "garonne")]
             near = programs if "shm" in self.args.over else []
@@ -116,7 +126,7 @@ def compare(rows, ours, theirs):
 
 def aims(rows, place, names):
     """What is aimed at, and how far this run is from it: (text, regime, name, interval, limit)."""
-    wanted = [("series of 16 messages of 4 B by", ("series", 16, 4), ("series", 16, 4), [name for name in names if name not in ("garonne", "garonne-ethernet", "floor")], 1 / 1.7 if place == "tcp" else 1)]
+    wanted = [("series of 16 messages of 4 B by", ("series", 16, 4), ("series", 16, 4), [name for name in names if name not in OURS], 1 / 1.7 if place == "tcp" else 1)]
     wanted += [(f"indexed by plain, {pairs} pairs of", ("indexed", 0, pairs), ("plain", 0, pairs), ["garonne"], 1.1) for pairs in PAIRS]
     wanted.append(("99th percentile beside bulk traffic by idle of", ("beside", 0, BULK_FLOWS), ("idle", 0, 1), ["garonne"], 2))
     if place == "tcp":
@@ -127,18 +137,23 @@ def aims(rows, place, names):
             for regime, interval in compare(rows, (*ours, "garonne"), (*theirs, other)):
                 yield {"what": f"{text} {other}", "place": place, "regime": regime, "ratio": interval, "limit": limit}
     if place == "tcp" and "garonne-ethernet" in names:
-        yield from ethernet_aims(rows, [name for name in names if name not in ("garonne-ethernet", "floor")])
+        yield from ethernet_aims(rows, [name for name in names if name == "garonne" or name not in OURS])
 
 
 def ethernet_aims(rows, others):
     """What is aimed at by Ethernet, beside TCP and the peers of the same run."""
-    for text, what, limit in (
-        ("half round trip of 8 B", ("pingpong", 1, 8), 0.6),
-        ("time per message of 1 MB", ("stream", WINDOW, STREAM_SIZE), 1),
+    half, bulk, rate = ("pingpong", 1, 8), ("stream", WINDOW, STREAM_SIZE), ("stream", RATE_WINDOW, RATE_SIZE)
+    for text, what, limit, of in (
+        ("half round trip of 8 B", half, 0.6, others),
+        ("time per message of 1 MB", bulk, 1, others),
+        ("time per message of 8 B", rate, 0.5, others),
+        ("half round trip of 8 B", half, 1.15, ["packets"]),
+        ("time per message of 1 MB", bulk, 1 / 0.9, ["packets"]),
     ):
-        for other in others:
+        for other in of:
+            by = "bare packet sockets" if other == "packets" else f"{other} by TCP"
             for regime, interval in compare(rows, (*what, "garonne-ethernet"), (*what, other)):
-                yield {"what": f"{text} by Ethernet by that of {other} by TCP", "place": "tcp", "regime": regime, "ratio": interval, "limit": limit}
+                yield {"what": f"{text} by Ethernet by that of {by}", "place": "tcp", "regime": regime, "ratio": interval, "limit": limit}
 
 
 def tables(data):

@@ -47,6 +47,18 @@ def attach(switch, name, address, device="net0", port=None, to="br0"):
     ip("-n", name, "link", "set", device, "up")
 
 
+def hardware_address(name, device="net0"):
+    """The Ethernet address of a host's device."""
+    return re.search(r"link/ether (\S+)", ip("-n", name, "link", "show", device).stdout)[1]
+
+
+def set_mtu(hosts, mtu):
+    """Has the interfaces of hosts on one bridge, and its ports, take frames of so many bytes."""
+    for index, name in enumerate(hosts.names, 1):
+        ip("-n", name, "link", "set", "net0", "mtu", mtu)
+        ip("-n", hosts.switch, "link", "set", f"port{index}", "mtu", mtu)
+
+
 def add(name):
     """A namespace for a host, with the congestion control that kernels come with. Another that this machine prefers (bbr, say) paces what leaves, on a wire without a rate, and figures come out two or
     three times as large, or not, as it happens."""

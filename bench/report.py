@@ -136,7 +136,7 @@ def finish(result, lines):
 def kind_tables(rows, column="bytes", meanings=None, first="ranks"):
     """One table per kind of measurement; `column` is what its number counts, `first` what the number before it does."""
     meanings = meanings or MEANINGS
-    names = sorted({name for row in rows for name in row["ns"] if name not in ("garonne", "floor")})
+    names = sorted({name for row in rows for name in row["ns"] if name not in ("garonne", "floor", "packets")})
     lines = []
     for kind in dict.fromkeys(row["what"] for row in rows if "garonne" in row["ns"]):
         lines += [f"## {meanings.get(kind, kind)}", "", f"| {first} | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),

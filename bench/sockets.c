@@ -1,6 +1,7 @@
-/* What TCP gives between two hosts, with nothing above it: `sockets MAP SAMPLES NANOSECONDS RANK ADDRESS PORT WHAT:NUMBER:BYTES...`
+/* What TCP, or Ethernet frames, give between two hosts, with nothing above them: `sockets MAP SAMPLES NANOSECONDS RANK ADDRESS PORT WHAT:NUMBER:BYTES...`
  *
- * Rank 0 listens on ADDRESS, rank 1 calls it. Both look for data all the time and never sleep, as the MPIs' ranks do while they wait.
+ * Rank 0 listens on ADDRESS, rank 1 calls it. An ADDRESS of the form INTERFACE/aa:bb:cc:dd:ee:ff names the own interface and the other one's address: then both send and take
+ * frames as long as the interface's MTU by packet sockets (packets.h). Both look for data all the time and never sleep, as the MPIs' ranks do while they wait.
  * `pingpong` and `stream` are measured as by flows.c, and printed alike; `cpu` is what a message of such a stream takes of the sender's processor and of the receiver's,
  * where both sleep as long as they have nothing to do, printed as `put` and `get`. */
 #include "handoff.h"
@@ -11,7 +12,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-static int rank, sock, flags = MSG_DONTWAIT;
+static int rank, sock, flags = MSG_DONTWAIT, by_frames;
 /* As in flows.c: what leaves and what comes lie apart, so that caches have as much to do. */
 static char *out, *in;
 
@@ -21,8 +22,14 @@ static void fail(const char *what)
     exit(2);
 }
 
+#include "packets.h"
+
 static void put(size_t bytes)
 {
+    if (by_frames) {
+        put_frames(out, bytes);
+        return;
+    }
     for (size_t done = 0; done < bytes;) {
         ssize_t sent = send(sock, out + done, bytes - done, MSG_NOSIGNAL | flags);
         if (sent < 0 && errno != EAGAIN)
@@ -33,6 +40,10 @@ static void put(size_t bytes)
 
 static void get_into(char *place, size_t bytes)
 {
+    if (by_frames) {
+        get_frames(place, bytes);
+        return;
+    }
     for (size_t done = 0; done < bytes;) {
         ssize_t got = recv(sock, place + done, bytes - done, flags);
         if (got == 0 || (got < 0 && errno != EAGAIN))
@@ -133,7 +144,11 @@ int main(int argc, char **argv)
     rank = atoi(argv[4]);
     pin(rank);
     struct handoff *shared = handoff_map(argv[1]);
-    connect_both(argv[5], atoi(argv[6]));
+    by_frames = strchr(argv[5], '/') != NULL;
+    if (by_frames)
+        open_frames(argv[5]);
+    else
+        connect_both(argv[5], atoi(argv[6]));
     for (int i = 7; i < argc; i++) {
         char *name = strtok(argv[i], ":"), *numbers = strtok(NULL, ":"), *sizes = strtok(NULL, ":");
         if (!name || !numbers || !sizes)

@@ -37,7 +37,7 @@ def suite(context):
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
         for ranks in counts:
             yield Case(f"ethernet/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
-    for case in (nothing_by_tcp, without_rights, jumbo_frames, refusals, no_frames_pass, frames_stop_and_come_back, switches_that_carry_less, cut_links, a_host_that_dies, somebody_hostile):
+    for case in (nothing_by_tcp, without_rights, jumbo_frames, refusals, no_frames_pass, frames_stop_and_come_back, switches_that_carry_less, cut_links, a_host_that_dies, somebody_hostile, encrypted):
         yield Case(f"ethernet/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
 
 
@@ -83,22 +83,18 @@ def without_rights(context, talk):
 
 def jumbo_frames(context, talk):
     with Hosts(2) as hosts:
-        for name in hosts.names:
-            namespaces.ip("-n", name, "link", "set", "net0", "mtu", "9000")
-        for port in (1, 2):
-            namespaces.ip("-n", hosts.switch, "link", "set", f"port{port}", "mtu", "9000")
+        namespaces.set_mtu(hosts, 9000)
         code, output = run(context, hosts, ["-n", 2, *on(hosts), "-x", "GARONNE_ETHERNET=net0,frame=9000", talk, 5, 2000000])
         expect(code == 0, f"exit code {code}", output)
 
 
 def refusals(context, talk):
-    """An interface that is not there, frames that it does not take, and encryption, each named."""
+    """An interface that is not there, and frames that it does not take, each named."""
     with Hosts(2) as hosts:
         for words, what in (
             (("-x", "GARONNE_ETHERNET=nothing7"), "no interface nothing7"),
             (("-x", "GARONNE_ETHERNET=net0,frame=9000"), "net0 takes frames of 1500 bytes"),
             (("-x", "GARONNE_ETHERNET=lo"), "no frames by lo"),
-            ((*BY_ETHERNET, "-x", "GARONNE_ENCRYPT=1"), "not encrypted yet"),
         ):
             code, output = run(context, hosts, ["-n", 2, *on(hosts), *words, talk, 1])
             expect(code != 0 and re.search("G0225", output) and what in output, f"exit code {code}, and nothing says: {what}", output)
@@ -170,18 +166,11 @@ def frames_stop_and_come_back(context, talk):
         job.end_well(talk)
 
 
-def set_mtu(hosts, mtu):
-    for name in hosts.names:
-        namespaces.ip("-n", name, "link", "set", "net0", "mtu", mtu)
-    for port in range(1, len(hosts.names) + 1):
-        namespaces.ip("-n", hosts.switch, "link", "set", f"port{port}", "mtu", mtu)
-
-
 def switches_that_carry_less(context, talk):
     """Interfaces of 9000 bytes: jumbo frames are found by themselves; and left where the switch drops them, which nobody says, or interfaces change."""
     longest = lambda least, most: lambda seen: in_frames(seen) and all(least <= gate["frame_bytes"] <= most for gate in seen)
     with Hosts(2) as hosts:
-        set_mtu(hosts, 9000)
+        namespaces.set_mtu(hosts, 9000)
         with Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
             job.wait_for_ranks(talk, 2)
             wait_for("jumbo frames", context, hosts, job, longest(9000, 9000))
@@ -189,10 +178,10 @@ def switches_that_carry_less(context, talk):
             wait_for("shorter frames", context, hosts, job, longest(1400, 1600))
             drop_on_the_way(hosts, "")
             wait_for("jumbo frames again", context, hosts, job, longest(9000, 9000))
-            set_mtu(hosts, 1500)
+            namespaces.set_mtu(hosts, 1500)
             wait_for("what interfaces take", context, hosts, job, longest(1400, 1500))
             job.end_well(talk)
-        set_mtu(hosts, 9000)
+        namespaces.set_mtu(hosts, 9000)
         drop_on_the_way(hosts, "ether type 0x88b5 meta length > 1600")
         with Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
             job.wait_for_ranks(talk, 2)
@@ -245,3 +234,19 @@ def somebody_hostile(context, talk):
         enough = lambda seen: all(seen[0]["frames"][what] > 20 for what in ("malformed", "forged", "came_again"))
         wait_for(f"hostile frames are counted (seed {seed})", context, hosts, job, enough, rank=1)
         job.end_well(talk, about=f"seed {seed}: ")
+
+
+def encrypted(context, talk):
+    """What is sent is readable on the segment, and with encryption it is not."""
+    with Hosts(2) as hosts:
+        for words, readable in (((), True), (("-x", "GARONNE_ENCRYPT=1"), False)):
+            with Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, *words, talk, 0]) as job:
+                job.wait_for_ranks(talk, 2)
+                wait_for("frames come", context, hosts, job, lambda seen: in_frames(seen) and seen[0]["frames"]["received"] > 100)
+                command = ["ip", "netns", "exec", hosts.switch, sys.executable, context.root / "tests/hosts/overhear.py", "port1", 2]
+                done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                expect(done.returncode == 0, f"exit code {done.returncode}", done.stdout + done.stderr)
+                frames, clear = map(int, done.stdout.split())
+                expect(frames > 50, "too few frames to be a test", done.stdout)
+                expect((clear > 0) == readable, f"{clear} of {frames} frames can be read {words}", "")
+                job.end_well(talk)

@@ -171,11 +171,6 @@ impl<P: Clone> ReliableLink<P> {
             .fold(0, |word, bit| word | 1 << bit)
     }
 
-    /// Number of the next packet to deliver: all before it have been.
-    pub fn expected(&self) -> u64 {
-        self.next
-    }
-
     /// Every packet with a smaller number was acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.first

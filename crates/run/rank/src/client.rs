@@ -7,7 +7,7 @@
 
 use garonne_sync::mutex::lock;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 

@@ -47,7 +47,7 @@ impl EthernetPeers for EthernetRanks {
 pub(crate) fn transport(
     client: &Arc<AgentClient>,
     hosts: &HostTable,
-    secret: [u8; 32],
+    (secret, sealed): ([u8; 32], bool),
     sockets: Sockets,
 ) -> Result<EthernetTransport> {
     let world = client.world();
@@ -84,6 +84,7 @@ pub(crate) fn transport(
         world: name,
         job: short_name(world.job),
         rank: world.rank,
+        sealed,
     };
     let began = Instant::now();
     let clock = Box::new(move || began.elapsed().as_nanos() as u64);

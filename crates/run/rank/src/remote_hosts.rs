@@ -93,7 +93,8 @@ impl RemoteHosts {
             incarnation: 0,
         };
         let ethernet = begin.packet_sockets.map(|sockets| {
-            ethernet_ranks::transport(client, &map.host_table, *begin.secret.bytes(), sockets)
+            let secret = (*begin.secret.bytes(), sealed);
+            ethernet_ranks::transport(client, &map.host_table, secret, sockets)
         });
         let ethernet = ethernet.transpose()?;
         let identity = LocalIdentity::new(begin.secret, me, sealed);

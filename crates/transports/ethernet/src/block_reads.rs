@@ -120,8 +120,12 @@ pub(crate) struct BlockReads {
     reads: VecDeque<BlockRead>,
     answers: AnswerTime,
     next_request: u64,
-    /// Frames asked for and not there, of all peers together at most.
+    /// Frames asked for and not there, of all peers together at most: what finds room here.
     budget: usize,
+    /// The same, narrowed by what got lost on the way: queues of switches are short.
+    window: usize,
+    /// Requests before this one narrow the window no more.
+    narrowed_until: u64,
 }
 
 impl BlockReads {
@@ -133,6 +137,8 @@ impl BlockReads {
             next_request: 1,
             // Packets need some.
             budget: slots / 4 * 3,
+            window: slots / 4 * 3,
+            narrowed_until: 0,
         }
     }
 
@@ -167,7 +173,7 @@ impl BlockReads {
         let blocks = self.reads.iter().flat_map(|read| &read.blocks);
         let mut out: usize = blocks.map(|block| block.missing.len() as usize).sum();
         let peers: BTreeSet<Peer> = self.reads.iter().map(|read| read.peer).collect();
-        let share = self.budget / (BLOCKS_ASKED * peers.len().max(1));
+        let share = self.window / (BLOCKS_ASKED * peers.len().max(1));
         let share = share.clamp(BLOCK_FRAMES_MIN, BLOCK_FRAMES_MAX);
         for at in 0..self.reads.len() {
             let peer = self.reads[at].peer;
@@ -181,6 +187,10 @@ impl BlockReads {
                     if block.asked_at_ns.take().is_some() && nothing_came {
                         self.answers.is_late();
                     }
+                    if !nothing_came && block.request >= self.narrowed_until {
+                        self.window = (self.window * 3 / 4).max(2 * BLOCK_FRAMES_MIN);
+                        self.narrowed_until = self.next_request;
+                    }
                     block.is_repeated = true;
                     block.wait_ns = (block.wait_ns * 2).min(RETRY_MAX_NS);
                     block.again_at_ns = now_ns + block.wait_ns;
@@ -189,7 +199,7 @@ impl BlockReads {
             }
             let before = read.blocks.len();
             for _ in under_way..BLOCKS_ASKED {
-                let fits = out == 0 || out + share <= self.budget;
+                let fits = out == 0 || out + share <= self.window;
                 let Some(len) = read.next_len(chunk, share).filter(|_| fits) else {
                     break;
                 };
@@ -264,6 +274,9 @@ impl BlockReads {
             .unpack(read.local_offset + block.at + first, bytes);
         if block.missing.is_empty() {
             if let Some(asked_at_ns) = block.asked_at_ns {
+                // A block that came as a whole widens the window by an eighth of itself.
+                let wider = self.window + block.last_frame as usize / 8;
+                self.window = wider.min(self.budget);
                 self.answers.answered(now_ns.saturating_sub(asked_at_ns));
             }
             read.blocks.swap_remove(block_at);

@@ -20,6 +20,10 @@ const TAG: usize = 40;
 pub const VERSION: u8 = 2;
 /// Bytes from the beginning of a frame to its kind.
 pub const KIND_AT: usize = ETHERNET + 1;
+/// Bit of the kind: the frame is encrypted.
+pub(crate) const SEALED: u8 = 0x40;
+/// Bytes from the beginning of a frame to the number of bytes of its payload.
+pub(crate) const LEN_AT: usize = ETHERNET + 2;
 /// Bit of the kind: the frame need not wake a receiver that sleeps.
 pub const QUIET: u8 = 0x80;
 /// Bytes from the beginning of a frame to the word that names its job.
@@ -352,6 +356,15 @@ impl FrameHead {
         };
         Some((head, payload))
     }
+}
+
+/// Returns who says to have sent a frame: the interface's address, and the rank.
+pub(crate) fn sender(frame: &[u8]) -> Option<Endpoint> {
+    let from = frame.get(ETHERNET + 12..ETHERNET + 16)?;
+    Some(Endpoint {
+        mac: array(frame, 6),
+        rank: u32::from_be_bytes(array(from, 0)),
+    })
 }
 
 /// Identity of one end of a pair: the interface's address, and the rank behind it.

@@ -23,6 +23,7 @@ pub mod packet_socket;
 mod path;
 mod peer_link;
 mod receive;
+mod seal;
 pub mod shown;
 mod sys;
 mod transport;
@@ -36,6 +37,7 @@ use crate::limits::{BY_TCP_MAX, FRAME_BY_TCP, GOODBYES, LIVENESS_CHECK_NS, REGIO
 pub use crate::path::Carrier;
 use crate::path::{PROBE_MIN, Path, Probe};
 use crate::peer_link::{PeerLink, Piece};
+use crate::seal::{FrameSeal, SEAL};
 use crate::shown::{PeerEntry, ShownPeers};
 use crate::wake::EthernetWake;
 use garonne_engine::api::{Error, Peer};
@@ -71,6 +73,8 @@ pub struct EthernetIdentity {
     pub job: u32,
     /// This rank.
     pub rank: Peer,
+    /// Frames are encrypted, and others are not heard.
+    pub sealed: bool,
 }
 
 /// Counts of frames.
@@ -173,6 +177,11 @@ struct Wire {
 }
 
 impl Wire {
+    /// Bytes that encryption adds to a frame.
+    fn seal(&self) -> usize {
+        if self.identity.sealed { SEAL } else { 0 }
+    }
+
     /// Sends a frame by what carries it to this peer. What has no room is as good as lost. `fill`
     /// writes its payload.
     fn transmit(
@@ -181,7 +190,7 @@ impl Wire {
         body: FrameBody,
         (len, fill): (usize, impl FnOnce(&mut [u8])),
     ) {
-        let carrier = link.path.carries(HEAD + len);
+        let carrier = link.path.carries(HEAD + self.seal() + len);
         self.transmit_by(carrier, (peer, link), body, (len, fill));
     }
 
@@ -205,6 +214,9 @@ impl Wire {
         self.frame.resize(ETHERNET + HEAD + len, 0);
         fill(&mut self.frame[ETHERNET + HEAD..]);
         head.encode(&link.sends, &mut self.frame);
+        if let Some((seals, _)) = &mut link.seals {
+            seals.seal(&mut self.frame);
+        }
         let sent = match carrier {
             Carrier::Frames => self.driver.send(&self.frame),
             Carrier::Tcp => SendResult::TooLong,
@@ -229,7 +241,8 @@ impl Wire {
             nonce: probe.nonce,
             sends: link.path.told() as u64,
         };
-        let padding = (probe.bytes - PROBE_MIN, |room: &mut [u8]| room.fill(0));
+        let padding = probe.bytes.saturating_sub(PROBE_MIN + self.seal());
+        let padding = (padding, |room: &mut [u8]| room.fill(0));
         let carrier = match probe.by_tcp {
             true => Carrier::Tcp,
             false => Carrier::Frames,
@@ -264,11 +277,11 @@ impl Wire {
 }
 
 /// Returns how many bytes a frame brings that has `max` behind its Ethernet header; 0: one that TCP
-/// carries.
-fn chunk_of(max: usize) -> usize {
+/// carries. Encryption adds `seal`.
+fn chunk_of(max: usize, seal: usize) -> usize {
     match max {
-        0 => FRAME_BY_TCP - ETHERNET - HEAD,
-        max => max - HEAD,
+        0 => FRAME_BY_TCP - ETHERNET - HEAD - seal,
+        max => max - HEAD - seal,
     }
 }
 
@@ -289,6 +302,8 @@ pub struct EthernetTransport {
     next_cookie: u64,
     reads: BlockReads,
     notices: VecDeque<Notice>,
+    /// Memory for a frame that is decrypted.
+    opened: Vec<u8>,
     /// Packets that were taken in by a nap.
     taken: VecDeque<(Peer, PacketHeader, Vec<u8>)>,
     wake: Arc<EthernetWake>,
@@ -342,6 +357,7 @@ impl EthernetTransport {
             regions: BTreeMap::new(),
             next_cookie: 1,
             notices: VecDeque::new(),
+            opened: Vec::new(),
             taken: VecDeque::new(),
             wake,
             shown: ShownPeers::new(),
@@ -425,9 +441,8 @@ impl EthernetTransport {
             if self.directory.is_gone(peer) {
                 return None;
             }
-            let keys = keys(&self.wire, Endpoint { mac, rank: peer });
-            let path = Path::new(self.wire.driver.payload_max());
-            self.links.insert(peer, PeerLink::new(mac, keys, path));
+            let link = new_link(&self.wire, Endpoint { mac, rank: peer });
+            self.links.insert(peer, link);
         }
         self.links.get_mut(&peer)
     }
@@ -438,7 +453,11 @@ impl EthernetTransport {
         let Some(link) = self.links.get_mut(&peer) else {
             return;
         };
-        link.push(header, payload, chunk_of(link.path.told()));
+        link.push(
+            header,
+            payload,
+            chunk_of(link.path.told(), self.wire.seal()),
+        );
         while let Some((frame, quiet)) = link.next_frame(now_ns) {
             self.wire.transmit_piece((peer, link), &frame, quiet);
         }
@@ -470,10 +489,10 @@ impl EthernetTransport {
         let now_ns = (self.wire.clock)();
         if !self.reads.is_empty() {
             let mut requests = Vec::new();
-            let links = &self.links;
+            let (links, seal) = (&self.links, self.wire.seal());
             let chunk_of_peer = |peer| {
                 let max = links.get(&peer).map(|link| link.path.peer_max());
-                chunk_of(max.unwrap_or(limits::FRAME_DEFAULT)) as u16
+                chunk_of(max.unwrap_or(limits::FRAME_DEFAULT), seal) as u16
             };
             self.reads.due(now_ns, chunk_of_peer, &mut requests);
             self.send_requests(requests);
@@ -671,6 +690,25 @@ fn entry(peer: Peer, link: &PeerLink) -> PeerEntry {
         receives: link.path.peer_max() as u64,
         repeated: link.link.repeated(),
     }
+}
+
+/// Returns a link to a peer that nothing was sent to yet.
+fn new_link(wire: &Wire, other: Endpoint) -> PeerLink {
+    let path = Path::new(wire.driver.payload_max());
+    let mut link = PeerLink::new(other.mac, keys(wire, other), path);
+    link.seals = seals(wire, other);
+    link
+}
+
+/// Returns what encrypts frames to a peer and from it, where the job asks for that.
+fn seals(wire: &Wire, other: Endpoint) -> Option<(FrameSeal, FrameSeal)> {
+    let identity = &wire.identity;
+    let me = Endpoint {
+        mac: wire.mac,
+        rank: identity.rank,
+    };
+    let seal = |from, to| FrameSeal::derive(&identity.secret, &identity.world, from, to);
+    identity.sealed.then(|| (seal(me, other), seal(other, me)))
 }
 
 /// Returns the keys of frames to and from a peer.

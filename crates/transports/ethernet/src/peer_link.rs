@@ -6,6 +6,7 @@
 use crate::frame::{FrameKey, Mac};
 use crate::limits::{BACKLOG, BACKLOG_CONTROL, RETRY_FIRST_NS, RETRY_MAX_NS};
 use crate::path::Path;
+use crate::seal::FrameSeal;
 use crate::window::Window;
 use garonne_engine::reliable::{Frame, ReliableLink, RetryPolicy, WINDOW};
 use garonne_engine::transport::{PacketClass, PacketHeader};
@@ -42,6 +43,8 @@ pub(crate) struct PeerLink {
     pub mac: Mac,
     pub sends: FrameKey,
     pub receives: FrameKey,
+    /// What encrypts frames to the peer, and from it; `None`: they are not encrypted.
+    pub seals: Option<(FrameSeal, FrameSeal)>,
     pub link: ReliableLink<Piece>,
     /// What the network between carries.
     pub path: Path,
@@ -58,6 +61,8 @@ pub(crate) struct PeerLink {
     /// Pieces that came since an acknowledgement left.
     pub unacknowledged: u32,
     partial: Option<PartialPacket>,
+    /// Pieces taken in, in order: all with smaller numbers.
+    pub taken: u64,
 }
 
 /// Returns the bytes of an engine's header.
@@ -104,6 +109,7 @@ impl PeerLink {
             mac,
             sends,
             receives,
+            seals: None,
             link: ReliableLink::new(policy),
             path,
             asked: (0, false),
@@ -113,6 +119,7 @@ impl PeerLink {
             window: Window::new(),
             unacknowledged: 0,
             partial: None,
+            taken: 0,
         }
     }
 

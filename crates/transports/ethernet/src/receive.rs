@@ -7,9 +7,8 @@ use crate::chunk_of;
 use crate::driver::SendResult;
 use crate::frame::{Ask, Endpoint, FrameBody, FrameHead};
 use crate::limits::{FRAME_LEAST, FRAME_MAX};
-use crate::path::Path;
 use crate::peer_link::{BadPiece, PeerLink, Piece};
-use crate::{Carrier, EthernetTransport, LOST, MAD, Notice, keys};
+use crate::{Carrier, EthernetTransport, LOST, MAD, Notice, frame, new_link, seals};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{PacketHeader, PollSink};
 use garonne_sync::user::Packed;
@@ -91,6 +90,37 @@ impl EthernetTransport {
         leftover: &mut Leftover,
         deliver: Deliver<'_>,
     ) {
+        if !self.wire.identity.sealed {
+            return self.plain_frame((frame, carrier), leftover, deliver);
+        }
+        let mut opened = std::mem::take(&mut self.opened);
+        match self.open(frame, &mut opened) {
+            true => self.plain_frame((&opened, carrier), leftover, deliver),
+            false => self.wire.counts.forged += 1,
+        }
+        self.opened = opened;
+    }
+
+    /// Decrypts a frame. `false`: its sender did not make it.
+    fn open(&self, frame: &[u8], opened: &mut Vec<u8>) -> bool {
+        let Some(sender) = frame::sender(frame) else {
+            return false;
+        };
+        if let Some(link) = self.links.get(&sender.rank) {
+            let opens = link.seals.as_ref();
+            return opens.is_some_and(|(_, opens)| opens.open(frame, opened));
+        }
+        let is_known = self.directory.mac(sender.rank) == Some(sender.mac);
+        let opens = seals(&self.wire, sender).filter(|_| is_known);
+        opens.is_some_and(|(_, opens)| opens.open(frame, opened))
+    }
+
+    fn plain_frame(
+        &mut self,
+        (frame, carrier): (&[u8], Carrier),
+        leftover: &mut Leftover,
+        deliver: Deliver<'_>,
+    ) {
         let identity = &self.wire.identity;
         let Some((head, payload)) = FrameHead::decode(frame) else {
             self.wire.counts.malformed += 1;
@@ -133,7 +163,7 @@ impl EthernetTransport {
                 if link.acknowledge(acknowledged, selective) {
                     link.path.progress(now_ns);
                 }
-                self.wire.counts.again += u64::from(number < link.link.expected());
+                self.wire.counts.again += u64::from(number < link.taken);
                 link.unacknowledged += 1;
                 self.active.insert(peer);
                 let mut deliver = |header, bytes: &[u8]| deliver(peer, header, bytes);
@@ -196,12 +226,11 @@ impl EthernetTransport {
         let Some(mac) = self.directory.mac(peer).filter(|mac| *mac == head.from_mac) else {
             return false;
         };
-        let keys = keys(&self.wire, Endpoint { mac, rank: peer });
-        if !keys.1.verifies(frame, payload) {
+        let link = new_link(&self.wire, Endpoint { mac, rank: peer });
+        if !link.receives.verifies(frame, payload) {
             return false;
         }
-        let path = Path::new(self.wire.driver.payload_max());
-        self.links.insert(peer, PeerLink::new(mac, keys, path));
+        self.links.insert(peer, link);
         true
     }
 
@@ -218,7 +247,7 @@ impl EthernetTransport {
         let region = self.regions.get(&came.cookie);
         let region = region.filter(|region| {
             let end = came.offset.checked_add(len);
-            let fits = chunk > 0 && chunk <= chunk_of(0) as u64;
+            let fits = chunk > 0 && chunk <= chunk_of(0, 0) as u64;
             region.peer == came.peer && fits && end.is_some_and(|end| end <= region.data.len)
         });
         let Some(region) = region else {
@@ -262,9 +291,11 @@ fn piece(
         link.link.keep_early(number, piece);
         return Ok(());
     }
+    link.taken += 1;
     link.assemble((first, bytes), deliver)?;
     let mut early = Vec::new();
     link.link.deliver_early(&mut early);
+    link.taken += early.len() as u64;
     for piece in early {
         link.assemble((piece.first, &piece.bytes), deliver)?;
     }

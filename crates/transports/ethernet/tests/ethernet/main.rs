@@ -2,6 +2,7 @@
 //! under a clock that the tests move.
 
 mod hostile;
+mod incast;
 mod paths;
 mod suite;
 mod wire;

@@ -116,6 +116,30 @@ fn a_network_that_passes_no_frames_is_left_for_tcp_within_a_second() {
 }
 
 #[test]
+fn encrypted_frames_say_nothing_and_go_every_way() {
+    let mut pair = Pair::new(Wire::sealed(2, [0; 4], 1));
+    pair.exchange(3000, 300_000);
+    assert_eq!(pair.by_tcp, 0);
+    send(
+        &mut pair.ends[0],
+        1,
+        &[0; 300],
+        pair.sequence,
+        PacketClass::Data,
+    )
+    .unwrap();
+    pair.sequence += 1;
+    let waiting = pair.wire.waiting(1);
+    assert!(waiting.iter().any(|frame| frame.len() > 300));
+    for frame in waiting {
+        assert!(!frame[62..].windows(8).any(|bytes| bytes == [0; 8]));
+    }
+    pair.wire.cut(true);
+    pair.exchange(3000, 300_000);
+    assert_eq!(pair.ends[0].path_to(1).unwrap().0, Carrier::Tcp);
+}
+
+#[test]
 fn a_network_that_passes_frames_again_is_taken_again() {
     let mut pair = Pair::new(Wire::new(2, [0; 4], 1));
     pair.exchange(3000, 300_000);

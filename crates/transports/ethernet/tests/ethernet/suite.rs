@@ -13,7 +13,10 @@ struct Pair {
 
 impl Pair {
     fn new(faults: [u8; 4], seed: u64) -> Self {
-        let wire = Wire::new(2, faults, seed);
+        Self::over(Wire::new(2, faults, seed))
+    }
+
+    fn over(wire: Arc<Wire>) -> Self {
         let ends = [0, 1].map(|rank| wire.transport(rank, 7));
         Self { ends, wire }
     }
@@ -42,6 +45,11 @@ impl World for Pair {
 #[test]
 fn it_is_a_transport() {
     check_all(|| Pair::new([0; 4], 1));
+}
+
+#[test]
+fn it_is_one_that_encrypts() {
+    check_all(|| Pair::over(Wire::sealed(2, [20, 20, 20, 40], 1)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use garonne_ethernet::{EthernetIdentity, EthernetPeers, EthernetTransport};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Frames between all ranks, and what happens to them.
@@ -26,6 +26,12 @@ pub struct Wire {
     /// Most bytes behind the Ethernet header that interfaces take, and that arrive; 0: 1500.
     pub takes: AtomicUsize,
     pub carries: AtomicUsize,
+    /// Frames that wait for a rank at most, in the queue of a switch; 0: any number.
+    pub queue: AtomicUsize,
+    /// Ranks encrypt frames.
+    pub sealed: AtomicBool,
+    /// Frames that a switch dropped.
+    pub dropped: AtomicUsize,
 }
 
 /// The number, or 1500 instead of 0.
@@ -51,6 +57,13 @@ impl Wire {
             draws: AtomicU64::new(seed),
             ..Self::default()
         })
+    }
+
+    /// The same between ranks that encrypt.
+    pub fn sealed(ranks: usize, faults: [u8; 4], seed: u64) -> Arc<Self> {
+        let wire = Self::new(ranks, faults, seed);
+        wire.sealed.store(true, Ordering::Relaxed);
+        wire
     }
 
     /// SplitMix64.
@@ -99,6 +112,11 @@ impl Wire {
             let overtakes = self.happens(3);
             let mut queues = self.queues.lock().unwrap();
             let queue = &mut queues[to];
+            let longest = self.queue.load(Ordering::Relaxed);
+            if longest > 0 && queue.len() >= longest {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             match overtakes && !queue.is_empty() {
                 true => queue.insert(queue.len() - 1, frame.clone()),
                 false => queue.push_back(frame.clone()),
@@ -113,6 +131,7 @@ impl Wire {
             world: b"world".to_vec(),
             job: 77,
             rank,
+            sealed: self.sealed.load(Ordering::Relaxed),
         };
         let wire = self.clone();
         let clock = Box::new(move || wire.now.load(Ordering::Relaxed));
