@@ -37,7 +37,7 @@ def suite(context):
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
         for ranks in counts:
             yield Case(f"ethernet/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
-    for case in (nothing_by_tcp, without_rights, jumbo_frames, refusals, no_frames_pass, frames_stop_and_come_back, switches_that_carry_less, cut_links, a_host_that_dies, somebody_hostile, encrypted):
+    for case in (nothing_by_tcp, without_rights, jumbo_frames, refusals, no_frames_pass, frames_stop_and_come_back, switches_that_carry_less, cut_links, a_host_that_dies, somebody_hostile):
         yield Case(f"ethernet/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
 
 
@@ -89,12 +89,13 @@ def jumbo_frames(context, talk):
 
 
 def refusals(context, talk):
-    """An interface that is not there, and frames that it does not take, each named."""
+    """An interface that is not there, frames that it does not take, and encryption, each named."""
     with Hosts(2) as hosts:
         for words, what in (
             (("-x", "GARONNE_ETHERNET=nothing7"), "no interface nothing7"),
             (("-x", "GARONNE_ETHERNET=net0,frame=9000"), "net0 takes frames of 1500 bytes"),
             (("-x", "GARONNE_ETHERNET=lo"), "no frames by lo"),
+            ((*BY_ETHERNET, "-x", "GARONNE_ENCRYPT=1"), "not encrypted yet"),
         ):
             code, output = run(context, hosts, ["-n", 2, *on(hosts), *words, talk, 1])
             expect(code != 0 and re.search("G0225", output) and what in output, f"exit code {code}, and nothing says: {what}", output)
@@ -234,19 +235,3 @@ def somebody_hostile(context, talk):
         enough = lambda seen: all(seen[0]["frames"][what] > 20 for what in ("malformed", "forged", "came_again"))
         wait_for(f"hostile frames are counted (seed {seed})", context, hosts, job, enough, rank=1)
         job.end_well(talk, about=f"seed {seed}: ")
-
-
-def encrypted(context, talk):
-    """What is sent is readable on the segment, and with encryption it is not."""
-    with Hosts(2) as hosts:
-        for words, readable in (((), True), (("-x", "GARONNE_ENCRYPT=1"), False)):
-            with Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, *words, talk, 0]) as job:
-                job.wait_for_ranks(talk, 2)
-                wait_for("frames come", context, hosts, job, lambda seen: in_frames(seen) and seen[0]["frames"]["received"] > 100)
-                command = ["ip", "netns", "exec", hosts.switch, sys.executable, context.root / "tests/hosts/overhear.py", "port1", 2]
-                done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-                expect(done.returncode == 0, f"exit code {done.returncode}", done.stdout + done.stderr)
-                frames, clear = map(int, done.stdout.split())
-                expect(frames > 50, "too few frames to be a test", done.stdout)
-                expect((clear > 0) == readable, f"{clear} of {frames} frames can be read {words}", "")
-                job.end_well(talk)

@@ -122,7 +122,7 @@ pub(crate) struct BlockReads {
     next_request: u64,
     /// Frames asked for and not there, of all peers together at most: what finds room here.
     budget: usize,
-    /// The same, narrowed by what got lost on the way: queues of switches are short.
+    /// Frames asked for at most, narrowed by what got lost: queues of switches are short.
     window: usize,
     /// Requests before this one narrow the window no more.
     narrowed_until: u64,

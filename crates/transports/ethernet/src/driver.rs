@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 /// What became of a frame that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendResult {
-    /// It is on its way, and may be lost there.
+    /// The frame is on its way, and may be lost there.
     Sent,
     /// There is no room now, and the frame is lost.
     Full,

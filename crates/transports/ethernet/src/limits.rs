@@ -44,8 +44,9 @@ pub const RETRY_FIRST_NS: u64 = 1_000_000;
 pub const RETRY_MAX_NS: u64 = 50_000_000;
 /// Packets after which an acknowledgement leaves although more may come: a quarter of a window.
 pub const ACKNOWLEDGE_AFTER: u32 = 12;
-/// Frames of one block of large data at most: two blocks of so many hold a megabyte.
-pub const BLOCK_FRAMES_MAX: usize = 512;
+/// Frames of one block of large data at most: requests that are repeated to a peer which was only
+/// late bring no more than a ring holds.
+pub const BLOCK_FRAMES_MAX: usize = 64;
 /// Frames of one block at least where many peers are read at once.
 pub const BLOCK_FRAMES_MIN: usize = 32;
 /// Time after the last frame of a block at which those that are still missing count as lost.

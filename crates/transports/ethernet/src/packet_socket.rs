@@ -23,8 +23,8 @@ pub struct Sockets {
 }
 
 /// Opens packet sockets that receive frames of this ethertype for this rank of the job on the
-/// interface, and returns them with the interface's address. Frames have at most `frame` bytes behind
-/// their Ethernet header, if that is said.
+/// interface, and returns them with the interface's address. Frames have at most `frame` bytes
+/// behind their Ethernet header, if that is said.
 ///
 /// # Errors
 /// `PermissionDenied` without the right; no such interface, none with an Ethernet address, or one

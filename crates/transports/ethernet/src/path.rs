@@ -227,11 +227,11 @@ impl Path {
         let Some(round) = &mut self.round else {
             return;
         };
-        if round.until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+        let is_tried_again = round.again_at_ns <= now_ns;
+        let is_vain = is_tried_again && round.question == Question::Return;
+        if is_vain || round.until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.conclude(now_ns);
-        } else if round.again_at_ns <= now_ns && round.question == Question::Return {
-            self.conclude(now_ns);
-        } else if round.again_at_ns <= now_ns {
+        } else if is_tried_again {
             round.again_at_ns = now_ns + round.wait_ns;
             round.tries += 1;
             if round.until_ns.is_none() {

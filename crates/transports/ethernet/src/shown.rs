@@ -27,7 +27,7 @@ pub struct PeerEntry {
     pub carrier: Carrier,
     /// Most bytes behind the Ethernet header of frames to it.
     pub sends: u64,
-    /// The same of its frames, as it says; 0: it sends by TCP.
+    /// Most bytes of frames from it, as it says; 0: it sends by TCP.
     pub receives: u64,
     /// Pieces of packets that were sent again.
     pub repeated: u64,

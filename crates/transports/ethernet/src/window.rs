@@ -33,7 +33,7 @@ impl Window {
         self.pieces
     }
 
-    /// So many pieces arrived.
+    /// Widens the window by pieces that arrived.
     pub fn arrived(&mut self, pieces: usize) {
         self.arrived += pieces;
         if self.arrived >= self.pieces {

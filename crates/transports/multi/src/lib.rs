@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod frames_by_tcp;
 mod intra_node_paths;
 mod remotes;
 mod socket_watcher;

@@ -1,5 +1,5 @@
-//! Sockets for plain Ethernet, two for each rank, opened for the ranks of this host: a rank needs no rights of its own
-//! to use one.
+//! Sockets for plain Ethernet, two for each rank of this host: a rank needs no rights of its own to
+//! use them.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,8 +7,8 @@ use std::io;
 use garonne_ethernet::packet_socket;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::settings::ENV_ETHERNET;
 use garonne_job::settings::ethernet::{self, EthernetSetting, short_name};
+use garonne_job::settings::{ENV_ENCRYPT, ENV_ETHERNET, ranks};
 
 use super::context::Context;
 
@@ -27,6 +27,14 @@ impl Context<'_> {
         let Some(setting) = ethernet::read(&said)?.filter(|_| !own.is_empty()) else {
             return Ok(());
         };
+        if ranks::seals(&self.job.setting(ENV_ENCRYPT))? {
+            return Err(Error::misuse(
+                codes::G0225,
+                format!(
+                    "{ENV_ETHERNET} together with {ENV_ENCRYPT}: frames carry a keyed tag, but are not encrypted yet"
+                ),
+            ));
+        }
         let interface = first_of_this_host(&setting)?;
         let (mut sockets, mut address) = (HashMap::new(), None);
         for rank in own {

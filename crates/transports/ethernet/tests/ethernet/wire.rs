@@ -59,7 +59,7 @@ impl Wire {
         })
     }
 
-    /// The same between ranks that encrypt.
+    /// A wire between ranks that encrypt.
     pub fn sealed(ranks: usize, faults: [u8; 4], seed: u64) -> Arc<Self> {
         let wire = Self::new(ranks, faults, seed);
         wire.sealed.store(true, Ordering::Relaxed);
