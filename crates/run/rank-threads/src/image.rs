@@ -139,7 +139,7 @@ impl Image {
         let ends = image
             .loads
             .iter()
-            .map(|(offset, range)| offset + (range.end - range.start));
+            .map(|(offset, range)| offset.saturating_add(range.end - range.start));
         image.bytes.truncate(place(ends.max().unwrap_or_default())?);
         match image.dynamic.is_empty() {
             true => Err(Unfit::Static),
@@ -154,11 +154,14 @@ impl Image {
         let (offset, address, in_file, in_memory) = (field(8)?, field(16)?, field(32)?, field(40)?);
         let end = offset.checked_add(in_file).ok_or(Unfit::Damaged)?;
         let file = place(offset)?..place(end)?;
+        let is_in_file = file.is_empty() || file.end <= bytes.len();
         match kind {
+            PT_LOAD | PT_DYNAMIC | PT_TLS if !is_in_file => return Err(Unfit::Damaged),
             PT_LOAD => {
                 let end = address.checked_add(in_file).ok_or(Unfit::Damaged)?;
                 self.loads.push((offset, address..end));
-                if rights & PF_W == 0 && offset % PAGE as u64 == address % PAGE as u64 {
+                let is_alike = offset % PAGE as u64 == address % PAGE as u64;
+                if rights & PF_W == 0 && is_alike && !file.is_empty() {
                     let before = file.start % PAGE;
                     self.constants.push(Constants {
                         file: file.start - before..file.end,
@@ -170,10 +173,13 @@ impl Image {
             PT_DYNAMIC => self.dynamic = file,
             PT_INTERP => self.is_program = true,
             PT_TLS => {
+                let (bytes_all, align) = (place(in_memory)?, place(field(48)?)?.max(1));
+                // The block's bytes with their alignment are a number, too.
+                bytes_all.checked_add(align).ok_or(Unfit::Damaged)?;
                 self.thread_locals = Some(ThreadLocals {
-                    begin: bytes.get(file).ok_or(Unfit::Damaged)?.to_vec(),
-                    bytes: place(in_memory)?,
-                    align: place(field(48)?)?.max(1),
+                    begin: bytes.get(file).unwrap_or_default().to_vec(),
+                    bytes: bytes_all,
+                    align,
                 });
             }
             _ => {}
@@ -253,10 +259,10 @@ impl Image {
             let mut at = self.offset(at)?;
             for _ in 0..count {
                 // vn_file and vn_next: words of 32 bits.
-                let (file, next) = (
-                    half_word(&self.bytes, at + 4)?,
-                    half_word(&self.bytes, at + 12)?,
-                );
+                let field = |offset: usize| {
+                    half_word(&self.bytes, at.checked_add(offset).ok_or(Unfit::Damaged)?)
+                };
+                let (file, next) = (field(4)?, field(12)?);
                 names.push(strings.checked_add(file.into()));
                 if next == 0 {
                     break;
@@ -307,7 +313,7 @@ impl Image {
     fn own_unique_symbols(&mut self, symbols: u64, end: u64) -> Result<(), Unfit> {
         let begin = self.offset(symbols)?;
         let table = self.bytes.get_mut(begin..).ok_or(Unfit::Damaged)?;
-        let count = place(end - symbols)? / SYMBOL_BYTES;
+        let count = (place(end - symbols)? / SYMBOL_BYTES).min(table.len() / SYMBOL_BYTES);
         let mut is_changed = false;
         for symbol in table.chunks_exact_mut(SYMBOL_BYTES).take(count) {
             if symbol[4] >> 4 == STB_GNU_UNIQUE {
@@ -341,6 +347,33 @@ impl Image {
                 .checked_add(*offset)
                 .ok_or(Unfit::Damaged)?,
         )
+    }
+}
+
+/// Reads, renames and lists what any bytes say, as a rank does with a program: the fuzz target
+/// `program_images`.
+#[doc(hidden)]
+pub fn read_anything(bytes: &[u8]) {
+    let Ok(mut image) = Image::read(bytes.to_vec()) else {
+        return;
+    };
+    let all = image.unchanged_constants();
+    assert!(all.iter().all(|part| part.file.end <= bytes.len()));
+    if let Some(variables) = image.thread_locals() {
+        assert!(
+            variables
+                .bytes
+                .checked_next_multiple_of(variables.align)
+                .is_some()
+        );
+    }
+    let name_of = |name: &str| (name.len() > 4).then(|| "1234".to_owned());
+    if image.rename(name_of).is_ok() {
+        let parts = image.unchanged_constants();
+        for part in parts {
+            let (new, old) = (image.bytes().get(part.file.clone()), &bytes[part.file]);
+            assert!(new.is_none_or(|new| new == old), "a changed page");
+        }
     }
 }
 
@@ -443,5 +476,46 @@ mod tests {
                 let _ = image.rename(|_| Some("1234".to_owned()));
             }
         }
+    }
+
+    /// A file of headers alone whose segments may claim anything.
+    fn claims(kind: u32, offset: u64, address: u64, in_file: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[16] = ET_DYN as u8;
+        bytes[32] = 64;
+        (bytes[54], bytes[56]) = (56, 1);
+        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+        for (at, word) in [(8, offset), (16, address), (32, in_file), (40, u64::MAX)] {
+            bytes[64 + at..64 + at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn segments_beyond_the_file_are_errors_and_take_no_time() {
+        for kind in [PT_LOAD, PT_DYNAMIC, PT_TLS] {
+            for (offset, in_file) in [(0, 1 << 62), (u64::MAX - 1, 1), (0, u64::MAX), (100, 100)] {
+                let read = Image::read(claims(kind, offset, 0, in_file));
+                assert_eq!(
+                    read.unwrap_err(),
+                    Unfit::Damaged,
+                    "{kind} {offset} {in_file}"
+                );
+            }
+        }
+        // Addresses end where 64 bits end.
+        let read = Image::read(claims(PT_LOAD, 0, u64::MAX - 50, 120));
+        assert_eq!(read.unwrap_err(), Unfit::Damaged);
+    }
+
+    #[test]
+    fn kept_inputs_of_the_fuzz_target_are_read() {
+        let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../../fuzz/seeds/program_images");
+        let read = |entry: std::io::Result<std::fs::DirEntry>| {
+            read_anything(&std::fs::read(entry.unwrap().path()).unwrap());
+        };
+        assert!(std::fs::read_dir(&seeds).unwrap().map(read).count() >= 2);
     }
 }
