@@ -8,13 +8,15 @@ use crate::shm::{MapAccess, Segment};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A memory file that this process made, as long as others may open it.
 ///
-/// Made by [`MemoryFile::create`]; the maker sends its process and [`MemoryFile::number`] to the
-/// others, which call [`open`]. Dropped when all have opened it; mappings stay.
+/// Made by [`MemoryFile::create`]; the maker sends [`MemoryFile::holder`] and
+/// [`MemoryFile::number`] to the others, which call [`open`]. Dropped when all have opened it;
+/// mappings stay.
 #[derive(Debug)]
 pub struct MemoryFile(OwnedFd);
 
@@ -53,15 +55,34 @@ impl MemoryFile {
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
+
+    /// Returns the number of the process, or of the calling thread where that has descriptors of
+    /// its own, for [`open`]: a rank that is a thread has them. A thread's number is valid while
+    /// the thread lives.
+    pub fn holder(&self) -> u32 {
+        let file_of = |task: &str| {
+            let file = std::fs::metadata(format!("/proc/{task}/fd/{}", self.number())).ok()?;
+            Some((file.dev(), file.ino()))
+        };
+        let own = file_of("thread-self");
+        let thread = || {
+            let path = std::fs::read_link("/proc/thread-self").ok()?;
+            path.file_name()?.to_str()?.parse().ok()
+        };
+        match own.is_some() && own != file_of("self") {
+            true => thread().unwrap_or_else(std::process::id),
+            false => std::process::id(),
+        }
+    }
 }
 
-/// Maps the `len` bytes of the memory file that `process` has open under this number, at an address
-/// that is a multiple of `align`, a power of two.
+/// Maps the `len` bytes of the memory file that `holder`, a process or a thread, has open under
+/// this number, at an address that is a multiple of `align`, a power of two.
 ///
 /// # Errors
 /// What the system says; `InvalidData` for a file that is not a memory file of this size.
-pub fn open(process: u32, number: i32, (len, align): (usize, usize)) -> Result<Segment> {
-    let path = format!("/proc/{process}/fd/{number}");
+pub fn open(holder: u32, number: i32, (len, align): (usize, usize)) -> Result<Segment> {
+    let path = format!("/proc/{holder}/fd/{number}");
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     // SAFETY: a plain system call with integer arguments on a descriptor of ours.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -78,7 +99,7 @@ mod tests {
     #[test]
     fn what_one_mapping_writes_another_reads_also_when_the_file_is_closed() {
         let (file, made) = MemoryFile::create(8192, 1).unwrap();
-        let opened = open(std::process::id(), file.number(), (8192, 1)).unwrap();
+        let opened = open(file.holder(), file.number(), (8192, 1)).unwrap();
         drop(file);
         made.write(4090, b"between pages");
         let mut seen = [0; 13];
@@ -91,7 +112,7 @@ mod tests {
         for shift in [0, 12, 13, 21, 24] {
             let (len, align) = (12 << 10, 1 << shift);
             let (file, made) = MemoryFile::create(len, align).unwrap();
-            let opened = open(std::process::id(), file.number(), (len, align)).unwrap();
+            let opened = open(file.holder(), file.number(), (len, align)).unwrap();
             for memory in [&made, &opened] {
                 assert!(memory.ptr(0, 1).addr().is_multiple_of(align));
             }
@@ -104,9 +125,34 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_with_descriptors_of_its_own_is_the_holder_of_its_files() {
+        let (file, _) = MemoryFile::create(4096, 1).unwrap();
+        assert_eq!(file.holder(), std::process::id());
+        drop(file);
+        let (told, hear) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let holder = std::thread::spawn(move || {
+            // SAFETY: gives this thread, which owns no descriptor yet, a table of its own.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            let (file, made) = MemoryFile::create(4096, 1).unwrap();
+            made.write(0, b"of a thread");
+            told.send((file.holder(), file.number())).unwrap();
+            let _ = wait.recv();
+        });
+        let (task, number) = hear.recv().unwrap();
+        assert_ne!(task, std::process::id());
+        let mut seen = [0; 11];
+        open(task, number, (4096, 1)).unwrap().read(0, &mut seen);
+        assert_eq!(&seen, b"of a thread");
+        drop(done);
+        holder.join().unwrap();
+        assert!(open(task, number, (4096, 1)).is_err());
+    }
+
+    #[test]
     fn another_size_and_another_kind_of_file_are_refused() {
         let (file, _) = MemoryFile::create(4096, 1).unwrap();
-        assert!(open(std::process::id(), file.number(), (8192, 1)).is_err());
+        assert!(open(file.holder(), file.number(), (8192, 1)).is_err());
         let plain = File::open("/proc/self/exe").unwrap();
         assert!(open(std::process::id(), plain.as_raw_fd(), (4096, 1)).is_err());
     }

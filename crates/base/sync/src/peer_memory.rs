@@ -1,6 +1,6 @@
 //! Memory of another process of the same host, copied by the kernel without that process's help.
 
-use crate::user::Data;
+use crate::user::{Data, UserMem};
 use std::io::{Error, ErrorKind, Result};
 
 /// Blocks of either side in one system call.
@@ -13,6 +13,14 @@ pub enum PeerCopy {
     Read,
     /// From this process to the other one.
     Write,
+}
+
+/// Memory at an address that a peer of this process tells: a rank that is a thread of it. The peer
+/// promises what a program promises of its own buffers, that the memory is valid for as long as the
+/// peer lets others use it.
+pub fn of_this_process(address: u64) -> UserMem {
+    // SAFETY: the promise above; ranks of a process can reach each other's memory anyway.
+    unsafe { UserMem::new(std::ptr::with_exposed_provenance_mut(address as usize)) }
 }
 
 /// Copies between the packed stream of `local` and that of `remote` from byte `from` on, as far as
@@ -89,7 +97,7 @@ fn move_blocks(
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::user::{Scratch, UserMem};
+    use crate::user::Scratch;
 
     #[test]
     fn bytes_go_both_ways_and_an_address_that_is_not_there_is_an_error() {

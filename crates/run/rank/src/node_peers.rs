@@ -140,6 +140,9 @@ impl NodePeers for SegmentPeers {
             PeerProcess::Same
         } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
             PeerProcess::Unreachable
+        } else if pid == own.pid() {
+            // A rank beside this one, each a thread of the process.
+            PeerProcess::Same
         } else {
             PeerProcess::Other {
                 pid,

@@ -22,6 +22,7 @@ use crate::info::Info;
 use garonne_engine::api::CallOrigin;
 use garonne_engine::one_sided::{AccessRights, RegionKey, RegionMemory};
 use garonne_sync::memory_file::{self, MemoryFile};
+use garonne_sync::peer_memory;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
 use garonne_sync::window_control::{LIST_KEY_WORDS, WindowControl};
@@ -204,7 +205,7 @@ pub(super) fn create(comm: &Comm, request: WindowRequest, origin: CallOrigin) ->
     check_told(&own, &told, &contribution)?;
     let plan = FilePlan::new(&told, contribution.host, request.flavor)
         .ok_or_else(|| Error::new(Class::Size, "the window's memory exceeds 64 bits"))?;
-    let memory = share(&own, &told, &plan, origin)?;
+    let memory = share(&own, &plan, origin)?;
     build(own, request, &told, (&plan, &memory), origin)
 }
 
@@ -295,12 +296,7 @@ impl FilePlan {
 }
 
 /// Makes the memory file of this host, or opens it, and agrees with all members on it.
-fn share(
-    comm: &Comm,
-    told: &[Contribution],
-    plan: &FilePlan,
-    origin: CallOrigin,
-) -> Result<Segment> {
+fn share(comm: &Comm, plan: &FilePlan, origin: CallOrigin) -> Result<Segment> {
     let (me, len) = (comm.rank() as usize, plan.len);
     let maker = plan.first;
     let made = (me == maker).then(|| MemoryFile::create(len, plan.align));
@@ -309,22 +305,23 @@ fn share(
         Some(Err(error)) => 1 << 32 | error.raw_os_error().unwrap_or(0) as u64,
         None => 0,
     };
-    let numbers = exchange(comm, [number], origin)?;
-    if let Some(rank) = numbers.iter().position(|[number]| number >> 32 != 0) {
+    let holder = match &made {
+        Some(Ok((file, _))) => file.holder().into(),
+        _ => 0,
+    };
+    let numbers = exchange(comm, [number, holder], origin)?;
+    if let Some(rank) = numbers.iter().position(|[number, _]| number >> 32 != 0) {
         let error = io::Error::from_raw_os_error(numbers[rank][0] as u32 as i32);
         let text = format!("makes no window: rank {rank} cannot make its shared memory: {error}");
         return Err(comm.error(Class::NoMem, text));
     }
-    let process = match comm.group().peer(maker as u32) {
-        Some(peer) if me != maker => comm.process().host.process_of(peer),
-        _ => None,
-    };
-    let process = process.unwrap_or(told[maker].process as u32);
     let (file, opened) = match made {
         Some(Ok((file, memory))) => (Some(file), Ok(memory)),
         _ => {
-            let number = numbers[maker][0] as i32 - 1;
-            (None, memory_file::open(process, number, (len, plan.align)))
+            let [number, holder] = numbers[maker];
+            let size = (len, plan.align);
+            let opened = memory_file::open(holder as u32, number as i32 - 1, size);
+            (None, opened)
         }
     };
     let word = match &opened {
@@ -439,19 +436,24 @@ fn build(
             let peer = comm.group().peer(rank as u32)?;
             let region = |key: Option<RegionKey>| key.map(|key| OtherHostRegion { peer, key });
             let place = plan.places[rank];
+            let process = host.process_of(peer);
+            let is_same_process = process == Some(std::process::id());
+            let beside = || is_same_process.then(|| peer_memory::of_this_process(one.address));
             let near = match (flavor, place) {
                 (Flavor::Allocate | Flavor::Shared, Some(place)) => {
                     let part = allocated(place, one);
                     Some(part.mem(0, part.len()))
                 }
                 (Flavor::Create, _) if rank == me => Some(request.memory),
+                (Flavor::Create, Some(_)) => beside(),
                 _ => None,
             };
             Some(Member {
                 near,
                 size: one.size,
                 disp_unit: one.disp_unit,
-                process: host.process_of(peer).unwrap_or(one.process as u32),
+                process: process.unwrap_or(one.process as u32),
+                is_same_process,
                 control: match place {
                     Some((at, _)) => MemberControl::Mapped(control_at(at)?),
                     None => MemberControl::OtherHost(region(keys.0)?),
@@ -470,7 +472,10 @@ fn build(
                         MemberMemory::Mapped(allocated(place, one))
                     }
                     (Flavor::Create, _) if rank == me => MemberMemory::Own(request.memory),
-                    (Flavor::Create, _) => MemberMemory::Process(one.address),
+                    (Flavor::Create, _) => beside().map_or(
+                        MemberMemory::Process(one.address),
+                        MemberMemory::SameProcess,
+                    ),
                 },
             })
         })

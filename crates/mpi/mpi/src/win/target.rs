@@ -6,6 +6,7 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Result};
 use garonne_engine::api::Peer;
 use garonne_engine::one_sided::RegionKey;
+use garonne_sync::peer_memory;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use garonne_sync::window_control::WindowControl;
@@ -17,6 +18,8 @@ pub(super) struct Member {
     pub disp_unit: u64,
     /// The member's process, as seen from here.
     pub process: u32,
+    /// The member is a thread of this process: a rank beside this one.
+    pub is_same_process: bool,
     pub control: MemberControl,
     pub memory: MemberMemory,
     /// All of the memory, if this process may load and store it: [`Self::memory`] keeps it mapped.
@@ -44,6 +47,8 @@ pub(super) enum MemberMemory {
     Mapped(Segment),
     /// Memory that this process's program gave.
     Own(UserMem),
+    /// Memory that the program of another rank of this process gave.
+    SameProcess(UserMem),
     /// At this address of another process.
     Process(u64),
     /// On another host.
@@ -146,7 +151,9 @@ impl Window {
             MemberMemory::Mapped(part) => {
                 (part.mem(0, part.len()).offset(offset), TargetPlace::Mapped)
             }
-            MemberMemory::Own(mem) => (mem.offset(offset), TargetPlace::Mapped),
+            MemberMemory::Own(mem) | MemberMemory::SameProcess(mem) => {
+                (mem.offset(offset), TargetPlace::Mapped)
+            }
             MemberMemory::Process(address) => (
                 UserMem::null().offset(*address as isize).offset(offset),
                 TargetPlace::Process(member.process),
@@ -197,13 +204,13 @@ impl Window {
             (mem, TargetPlace::Mapped)
         } else {
             let pieces = self.pieces_of(rank)?;
-            let mem = covers(
-                pieces.iter().map(|piece| (piece.start, piece.len)),
-                first,
-                end,
-            )
-            .then(|| UserMem::null().offset(disp as isize));
+            let attached = pieces.iter().map(|piece| (piece.start, piece.len));
+            let mem = covers(attached, first, end).then(|| match member.is_same_process {
+                true => peer_memory::of_this_process(disp as u64),
+                false => UserMem::null().offset(disp as isize),
+            });
             let place = match &member.control {
+                MemberControl::Mapped(_) if member.is_same_process => TargetPlace::Mapped,
                 MemberControl::Mapped(_) => TargetPlace::Process(member.process),
                 MemberControl::OtherHost(region) => TargetPlace::OtherHost(RemotePieces {
                     peer: region.peer,
@@ -255,7 +262,9 @@ impl Window {
                 member.disp_unit,
                 part.ptr(0, 0).expose_provenance(),
             ),
-            MemberMemory::Own(mem) => (member.size, member.disp_unit, mem.addr(0)),
+            MemberMemory::Own(mem) | MemberMemory::SameProcess(mem) => {
+                (member.size, member.disp_unit, mem.addr(0))
+            }
             // Not shared with this process, which size 0 says.
             MemberMemory::Process(_) | MemberMemory::OtherHost(_) | MemberMemory::Attached(_) => {
                 (0, 0, 0)
