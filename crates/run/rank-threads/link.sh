@@ -16,7 +16,7 @@ garonne_tls_reserve: .zero 32768
 EOF
 {
     echo "{"
-    for name in __libc_start_main exit _exit _Exit quick_exit __cxa_atexit getenv secure_getenv setenv unsetenv putenv clearenv sigaction signal pthread_create \
+    for name in __libc_start_main exit _exit _Exit quick_exit __cxa_atexit getenv secure_getenv setenv unsetenv putenv clearenv sigaction signal pthread_create dlopen dlerror dlclose \
         setvbuf setbuf setbuffer setlinebuf fopen fopen64 fdopen tmpfile tmpfile64 fclose fflush; do echo "$name;"; done
     echo "};"
 } >"$work/exports"

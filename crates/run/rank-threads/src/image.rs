@@ -36,6 +36,8 @@ const TABLES: [u64; 8] = [
     7,
     23,
 ];
+/// Place of the table of sections' offset in the header.
+const SECTIONS: Range<usize> = 40..48;
 const SYMBOL_BYTES: usize = 24;
 /// Binding of symbols that the loader has once in the process, whatever copy they are in.
 const STB_GNU_UNIQUE: u8 = 10;
@@ -63,10 +65,12 @@ pub struct Constants {
     pub is_code: bool,
 }
 
-/// A file that is changed before it is loaded.
+/// A file that is changed before it is loaded. `B` holds its bytes.
 #[derive(Clone, Debug)]
-pub struct Image {
-    bytes: Vec<u8>,
+pub struct Image<B = Vec<u8>> {
+    bytes: B,
+    /// Bytes that are loaded, from the first.
+    len: usize,
     loads: Vec<(u64, Range<u64>)>,
     /// Parts of the file that are mapped without being written, and where they lie.
     constants: Vec<Constants>,
@@ -104,25 +108,27 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-impl Image {
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Image<B> {
     /// Reads the headers of a file.
     ///
     /// # Errors
     /// The file cannot be loaded a second time.
-    pub fn read(bytes: Vec<u8>) -> Result<Self, Unfit> {
-        if bytes.get(..6) != Some(b"\x7fELF\x02\x01") {
+    pub fn read(bytes: B) -> Result<Self, Unfit> {
+        let file = bytes.as_ref();
+        if file.get(..6) != Some(b"\x7fELF\x02\x01") {
             return Err(Unfit::Damaged);
         }
-        if half(&bytes, 16)? != ET_DYN {
+        if half(file, 16)? != ET_DYN {
             return Err(Unfit::FixedAddresses);
         }
         let (table, size, count) = (
-            place(word(&bytes, 32)?)?,
-            usize::from(half(&bytes, 54)?),
-            usize::from(half(&bytes, 56)?),
+            place(word(file, 32)?)?,
+            usize::from(half(file, 54)?),
+            usize::from(half(file, 56)?),
         );
         let mut image = Self {
-            entry: word(&bytes, 24)?,
+            entry: word(file, 24)?,
+            len: file.len(),
             bytes,
             loads: Vec::new(),
             constants: Vec::new(),
@@ -140,7 +146,7 @@ impl Image {
             .loads
             .iter()
             .map(|(offset, range)| offset.saturating_add(range.end - range.start));
-        image.bytes.truncate(place(ends.max().unwrap_or_default())?);
+        image.len = place(ends.max().unwrap_or_default())?.min(image.len);
         match image.dynamic.is_empty() {
             true => Err(Unfit::Static),
             false => Ok(image),
@@ -148,7 +154,7 @@ impl Image {
     }
 
     fn segment(&mut self, at: usize) -> Result<(), Unfit> {
-        let bytes = &self.bytes;
+        let bytes = &self.bytes.as_ref()[..self.len];
         let field = |offset: usize| word(bytes, at.checked_add(offset).ok_or(Unfit::Damaged)?);
         let (kind, rights) = (half_word(bytes, at)?, half_word(bytes, at + 4)?);
         let (offset, address, in_file, in_memory) = (field(8)?, field(16)?, field(32)?, field(40)?);
@@ -204,7 +210,11 @@ impl Image {
 
     /// Bytes of the file.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes.as_ref()[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes.as_mut()[..self.len]
     }
 
     /// Returns pages that are as in the original file, which may be mapped in their place.
@@ -250,7 +260,8 @@ impl Image {
         let mut names = Vec::new();
         for &(at, tag, value) in &entries {
             match tag {
-                DT_NEEDED | DT_SONAME => names.push(strings.checked_add(value)),
+                // The value may be an address before the strings: see `need`.
+                DT_NEEDED | DT_SONAME => names.push(Some(strings.wrapping_add(value))),
                 DT_FLAGS_1 => self.store(at + 8, &(value & !DF_1_PIE).to_le_bytes())?,
                 _ => {}
             }
@@ -260,7 +271,7 @@ impl Image {
             for _ in 0..count {
                 // vn_file and vn_next: words of 32 bits.
                 let field = |offset: usize| {
-                    half_word(&self.bytes, at.checked_add(offset).ok_or(Unfit::Damaged)?)
+                    half_word(self.bytes(), at.checked_add(offset).ok_or(Unfit::Damaged)?)
                 };
                 let (file, next) = (field(4)?, field(12)?);
                 names.push(strings.checked_add(file.into()));
@@ -272,7 +283,7 @@ impl Image {
         }
         for name in names {
             let at = self.offset(name.ok_or(Unfit::Damaged)?)?;
-            let rest = self.bytes.get(at..).ok_or(Unfit::Damaged)?;
+            let rest = self.bytes().get(at..).ok_or(Unfit::Damaged)?;
             let len = rest
                 .iter()
                 .position(|byte| *byte == 0)
@@ -296,15 +307,58 @@ impl Image {
         self.own_unique_symbols(symbols, next.unwrap_or(symbols))
     }
 
+    /// Has the file need a library of this name, so that its symbols count for what the file leaves
+    /// open: in place of the C library, which that library needs itself, or else as an entry more.
+    /// Returns `false` where the file has room for neither.
+    ///
+    /// The name lies in the header, in place of the table of sections, which is not loaded.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn need(&mut self, library: &str) -> Result<bool, Unfit> {
+        let is_head = |load: &&(u64, Range<u64>)| load.0 == 0 && load.1.end - load.1.start > 64;
+        let head = self.loads.iter().find(is_head).map(|load| load.1.start);
+        let (Some(head), true) = (head, library.len() < SECTIONS.len()) else {
+            return Ok(false);
+        };
+        let entries = self.entries()?;
+        let strings = entries.iter().find(|entry| entry.1 == DT_STRTAB);
+        let strings = strings.ok_or(Unfit::Damaged)?.2;
+        let mut replaced = None;
+        for &(at, tag, value) in &entries {
+            if tag == DT_NEEDED {
+                let name = self.offset(strings.wrapping_add(value))?;
+                let rest = self.bytes().get(name..).ok_or(Unfit::Damaged)?;
+                if rest.starts_with(b"libc.so.") {
+                    replaced = Some(at);
+                }
+            }
+        }
+        // Linkers leave empty entries behind the last; one of them ends the section.
+        let end = entries
+            .last()
+            .map_or(self.dynamic.start, |entry| entry.0 + 16);
+        let is_spare = end + 32 <= self.dynamic.end;
+        let Some(at) = replaced.or(is_spare.then_some(end)) else {
+            return Ok(false);
+        };
+        let name = (head + SECTIONS.start as u64).wrapping_sub(strings);
+        self.store(at, &[DT_NEEDED.to_le_bytes(), name.to_le_bytes()].concat())?;
+        let mut text = library.as_bytes().to_vec();
+        text.resize(SECTIONS.len(), 0);
+        self.store(SECTIONS.start, &text)?;
+        Ok(true)
+    }
+
     /// Entries of the dynamic section: place in the file, tag, value.
     fn entries(&self) -> Result<Vec<(usize, u64, u64)>, Unfit> {
         let mut entries = Vec::new();
         for at in self.dynamic.clone().step_by(16) {
-            let tag = word(&self.bytes, at)?;
+            let tag = word(self.bytes(), at)?;
             if tag == 0 {
                 break;
             }
-            entries.push((at, tag, word(&self.bytes, at + 8)?));
+            entries.push((at, tag, word(self.bytes(), at + 8)?));
         }
         Ok(entries)
     }
@@ -312,7 +366,7 @@ impl Image {
     /// Makes symbols global that the process would have once.
     fn own_unique_symbols(&mut self, symbols: u64, end: u64) -> Result<(), Unfit> {
         let begin = self.offset(symbols)?;
-        let table = self.bytes.get_mut(begin..).ok_or(Unfit::Damaged)?;
+        let table = self.bytes_mut().get_mut(begin..).ok_or(Unfit::Damaged)?;
         let count = (place(end - symbols)? / SYMBOL_BYTES).min(table.len() / SYMBOL_BYTES);
         let mut is_changed = false;
         for symbol in table.chunks_exact_mut(SYMBOL_BYTES).take(count) {
@@ -329,7 +383,7 @@ impl Image {
 
     fn store(&mut self, at: usize, new: &[u8]) -> Result<(), Unfit> {
         let end = at.checked_add(new.len()).ok_or(Unfit::Damaged)?;
-        let old = self.bytes.get_mut(at..end).ok_or(Unfit::Damaged)?;
+        let old = self.bytes_mut().get_mut(at..end).ok_or(Unfit::Damaged)?;
         old.copy_from_slice(new);
         self.changed.push(at..end);
         Ok(())
@@ -368,7 +422,7 @@ pub fn read_anything(bytes: &[u8]) {
         );
     }
     let name_of = |name: &str| (name.len() > 4).then(|| "1234".to_owned());
-    if image.rename(name_of).is_ok() {
+    if image.need("5678").is_ok() && image.rename(name_of).is_ok() {
         let parts = image.unchanged_constants();
         for part in parts {
             let (new, old) = (image.bytes().get(part.file.clone()), &bytes[part.file]);
@@ -431,6 +485,31 @@ mod tests {
             .into_iter()
             .filter(|entry| entry.1 == DT_FLAGS_1);
         assert!(flags.clone().all(|(_, _, value)| value & DF_1_PIE == 0));
+    }
+
+    #[test]
+    fn a_name_is_needed_in_place_of_the_c_library() {
+        for seed in ["library", "program"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../../fuzz/seeds/program_images")
+                .join(seed);
+            let mut image = Image::read(std::fs::read(path).unwrap()).unwrap();
+            assert_eq!(image.need("123"), Ok(true));
+            assert_eq!(&image.bytes()[SECTIONS], b"123\0\0\0\0\0");
+            let seen = std::cell::RefCell::new(Vec::new());
+            let look = |name: &str| {
+                seen.borrow_mut().push(name.to_owned());
+                None
+            };
+            // The versions of its symbols are still sought in the C library.
+            assert!(image.rename(look).is_ok());
+            let mut seen = seen.into_inner();
+            seen.retain(|name| !name.starts_with("ld-linux"));
+            seen.sort();
+            assert_eq!(seen, ["123", "libc.so.6"], "{seed}");
+        }
+        let mut own = Image::read(own()).unwrap();
+        assert_eq!(own.need("a name of nine"), Ok(false));
     }
 
     #[test]

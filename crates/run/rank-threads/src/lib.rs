@@ -30,6 +30,7 @@ pub mod image;
 mod handover;
 mod libraries;
 mod limits;
+mod modules;
 #[cfg(not(test))]
 mod of_rank;
 mod process;

@@ -1,6 +1,7 @@
 //! Functions in place of the C library's. What they do to a process there, they do to the rank
 //! whose thread calls them; other threads get the C library's.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -364,6 +365,74 @@ pub unsafe extern "C" fn pthread_create(
         drop(unsafe { Box::from_raw(own) });
     }
     code
+}
+
+thread_local! {
+    /// Why this thread's last `dlopen` failed, until it is asked; and what it was told then, which
+    /// stays valid until the next question.
+    static LOADING_ERROR: RefCell<[Option<CString>; 2]> = const { RefCell::new([None, None]) };
+}
+
+pub(crate) fn real_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    real!(
+        c"dlopen",
+        fn(*const c_char, c_int) -> *mut c_void,
+        name,
+        flags
+    )
+}
+
+pub(crate) fn real_dlerror() -> *const c_char {
+    real!(c"dlerror", fn() -> *const c_char,)
+}
+
+/// A rank gets copies of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    let Some(rank) = Rank::current() else {
+        return real_dlopen(name, flags);
+    };
+    let text = match name.is_null() {
+        true => Ok(""),
+        // SAFETY: by the standard, a C string.
+        false => unsafe { CStr::from_ptr(name) }.to_str(),
+    };
+    let Ok(text) = text else {
+        let why = c"names of libraries that ranks of a process load must be UTF-8";
+        return fail(why.to_owned());
+    };
+    // An empty name is the program, as none is.
+    let asked = Some(text).filter(|text| !text.is_empty());
+    match rank.modules().open(rank, asked, flags) {
+        Ok(Some(handle)) => std::ptr::with_exposed_provenance_mut(handle),
+        // The loader itself says what is wrong with the name, or opens what all ranks share.
+        Ok(None) => real_dlopen(name, flags & !libc::RTLD_GLOBAL),
+        Err(why) => fail(CString::new(format!("{text}: {why}")).unwrap_or_default()),
+    }
+}
+
+fn fail(why: CString) -> *mut c_void {
+    let _ = LOADING_ERROR.try_with(|texts| texts.borrow_mut()[0] = Some(why));
+    null_mut()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlerror() -> *const c_char {
+    let own = LOADING_ERROR.try_with(|texts| {
+        let [next, told] = &mut *texts.borrow_mut();
+        *told = Some(next.take()?);
+        told.as_ref().map(|text| text.as_ptr())
+    });
+    own.ok().flatten().unwrap_or_else(real_dlerror)
+}
+
+/// Copies stay until the process ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    match Rank::current() {
+        Some(rank) if rank.modules().is_copy(rank, handle.expose_provenance()) => 0,
+        _ => real!(c"dlclose", fn(*mut c_void) -> c_int, handle),
+    }
 }
 
 pub(crate) fn real_setvbuf(stream: *mut libc::FILE, kind: c_int) -> c_int {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use garonne_sync::mutex::lock;
-use rustix::fs::MemfdFlags;
 
 use crate::handover::{Handover, RankEnd};
 use crate::libraries::{Libraries, Loadable};
+use crate::modules::Modules;
 use crate::sys::LoadedMap;
 use crate::{limits, process, relocations, sys, thread_locals};
 
@@ -44,7 +44,10 @@ pub(crate) struct Rank {
     environ: AtomicPtr<*mut c_char>,
     /// Further variables `environ`: copies that the program has.
     environ_copies: Mutex<Vec<usize>>,
-    thread_locals: Mutex<Option<Arc<Loadable>>>,
+    /// The program and its libraries as they are in files.
+    loadable: Mutex<Option<Arc<Loadable>>>,
+    /// What it loads beside others.
+    modules: Modules,
     /// Functions that run at its end, the last first.
     at_exit: Mutex<Vec<AtExit>>,
     /// Streams that it has opened.
@@ -81,7 +84,8 @@ impl Rank {
             environ: AtomicPtr::new(environment.as_mut_ptr().cast()),
             environment: Mutex::new(environment),
             environ_copies: Mutex::default(),
-            thread_locals: Mutex::default(),
+            loadable: Mutex::default(),
+            modules: Modules::default(),
             at_exit: Mutex::default(),
             streams: Mutex::default(),
             actions: std::array::from_fn(|_| AtomicPtr::new(null_mut())),
@@ -105,8 +109,8 @@ impl Rank {
     /// begins with.
     pub fn adopt_thread(&'static self) {
         CURRENT.set(self);
-        if let Some(loadable) = lock(&self.thread_locals).as_ref() {
-            thread_locals::begin(loadable.program.thread_locals());
+        if let Some(loadable) = lock(&self.loadable).as_ref() {
+            thread_locals::begin(loadable.thread_locals.as_ref());
         }
     }
 
@@ -192,9 +196,20 @@ impl Rank {
         self.end.load(Ordering::Acquire) != 0
     }
 
-    /// Notes what is loaded for the rank.
-    pub fn set_copies(&self, copies: Vec<LoadedMap>) {
-        *lock(&self.copies) = copies;
+    /// Notes what is loaded for the rank, beside what was loaded before. At the end of the rank the
+    /// last comes first.
+    pub fn add_copies(&self, copies: Vec<LoadedMap>) {
+        lock(&self.copies).splice(0..0, copies);
+    }
+
+    /// The program and its libraries as they are in files, once the program is loaded.
+    pub fn loadable(&self) -> Option<Arc<Loadable>> {
+        lock(&self.loadable).clone()
+    }
+
+    /// Libraries that the rank has loaded copies of.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     /// The program and its libraries, as they are loaded.
@@ -202,9 +217,11 @@ impl Rank {
         lock(&self.copies).clone()
     }
 
-    /// The variable that the rank's copies of programs and libraries know as `environ`.
+    /// The variable that the rank's copies of programs and libraries know as `environ`: the
+    /// program's own, if it has one.
     pub fn environ_variable(&self) -> usize {
-        self.environ.as_ptr().expose_provenance()
+        let own = lock(&self.environ_copies).first().copied();
+        own.unwrap_or_else(|| self.environ.as_ptr().expose_provenance())
     }
 
     /// Adds a variable `environ` of the program's own.
@@ -253,46 +270,10 @@ pub(crate) fn start(
 /// Loads the rank's program and its libraries; returns where the program begins.
 fn load(rank: &'static Rank, handover: &Handover, libraries: &Libraries) -> Result<usize, String> {
     let loadable = libraries.of(handover)?;
-    thread_locals::check(loadable.program.thread_locals())?;
-    *lock(&rank.thread_locals) = Some(loadable.clone());
+    thread_locals::check(loadable.thread_locals.as_ref())?;
+    *lock(&rank.loadable) = Some(loadable.clone());
     sys::give_signal_stack();
     rank.adopt_thread();
-    let count = loadable.libraries.len() as u32 + 1;
-    let first = sys::library_numbers(count)?;
-    let new_name = |name: &str| {
-        let has =
-            |library: &crate::libraries::Library| library.names.iter().any(|known| known == name);
-        let index = loadable.libraries.iter().position(has)?;
-        Some((first + 1 + index as u32).to_string())
-    };
-    let images = loadable
-        .libraries
-        .iter()
-        .map(|library| (&library.path, &library.image));
-    let images = std::iter::once((&loadable.path, &loadable.program)).chain(images);
-    let (mut files, mut constants) = (Vec::new(), Vec::new());
-    for ((path, image), number) in images.clone().zip(first..) {
-        let mut image = image.clone();
-        let cannot =
-            |why: &dyn std::fmt::Display| format!("{} cannot be copied: {why}", path.display());
-        image.rename(new_name).map_err(|why| cannot(&why))?;
-        let name = path.file_name().unwrap_or_default();
-        let file =
-            rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|why| cannot(&why))?;
-        let written = std::io::Write::write_all(
-            &mut std::fs::File::from(file.try_clone().map_err(|why| cannot(&why))?),
-            image.bytes(),
-        );
-        written.map_err(|why| cannot(&why))?;
-        files.push(sys::move_to(file, number).map_err(|why| cannot(&why))?);
-        constants.push(image.unchanged_constants());
-    }
-    let map = sys::open_program(first)?;
-    let paths: Vec<_> = images.map(|(path, _)| path.as_path()).collect();
-    relocations::settle(rank, map, first, &paths);
-    for copy in rank.copies() {
-        let index = (copy.number - first) as usize;
-        sys::share_constants(&copy, paths[index], &constants[index], &files[index]);
-    }
-    Ok(map.base + loadable.program.entry() as usize)
+    let map = rank.modules.load_program(rank, &loadable)?;
+    Ok(map.base + loadable.entry as usize)
 }

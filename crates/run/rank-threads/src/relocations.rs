@@ -30,8 +30,8 @@ const COPY: u64 = 1024;
 
 const NAMES: [&[u8]; 3] = [b"environ", b"__environ", b"_environ"];
 
-/// Makes the copies of a rank its own. `first`: the number under which the program was loaded, and
-/// `paths` its file and those of its libraries, which have the next numbers.
+/// Makes the copies of a rank its own: a program or library that was loaded under the number
+/// `first`, and what it needs. `paths`: their files, by number.
 pub(crate) fn settle(rank: &Rank, program: LoadedMap, first: u32, paths: &[&Path]) {
     let copies = sys::loaded_copies(program, first, paths.len() as u32);
     let mut own = None;
@@ -56,7 +56,7 @@ pub(crate) fn settle(rank: &Rank, program: LoadedMap, first: u32, paths: &[&Path
             sys::set_name(copy, name);
         }
     }
-    rank.set_copies(copies);
+    rank.add_copies(copies);
 }
 
 fn dynamic(copy: &LoadedMap, tag: u64) -> Option<u64> {

@@ -249,14 +249,13 @@ pub(crate) fn move_to(file: OwnedFd, number: u32) -> std::io::Result<OwnedFd> {
     }
 }
 
-/// Loads the program under a number, with all that it needs.
-pub(crate) fn open_program(number: u32) -> Result<LoadedMap, String> {
-    let path = CString::new(format!("/proc/thread-self/fd/{number}")).unwrap_or_default();
-    // SAFETY: constructors of the program run, as they would in a process of its own.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+/// Loads the copy of this number, with all that it needs; returns the loader's handle, too.
+pub(crate) fn open_copy(number: u32, flags: c_int) -> Result<(usize, LoadedMap), String> {
+    // Found by the variable LD_LIBRARY_PATH of this process, and by this name from then on.
+    let name = CString::new(number.to_string()).unwrap_or_default();
+    let handle = real_dlopen(name.as_ptr(), flags);
     if handle.is_null() {
-        // SAFETY: returns a text of this thread, or null.
-        let text = unsafe { libc::dlerror() };
+        let text = real_dlerror();
         let why = match text.is_null() {
             true => String::new(),
             // SAFETY: the loader's text is a C string.
@@ -264,14 +263,14 @@ pub(crate) fn open_program(number: u32) -> Result<LoadedMap, String> {
                 .to_string_lossy()
                 .into_owned(),
         };
-        return Err(format!("the program cannot be loaded: {why}"));
+        return Err(why);
     }
     let mut record: *mut LinkMap = null_mut();
     // SAFETY: the handle is open; the loader writes the address of its record, which stays.
     let known = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut record).cast()) };
     match known == 0 && !record.is_null() {
-        true => Ok(map_of(record, number)),
-        false => Err("the loader does not say where it has put the program".into()),
+        true => Ok((handle.expose_provenance(), map_of(record, number))),
+        false => Err("the loader does not say where it has put it".into()),
     }
 }
 
@@ -384,6 +383,69 @@ pub(crate) fn share_constants(
     }
 }
 
+/// A file's bytes as they were when it was mapped, to be changed here alone. Pages that are not
+/// changed are the system's, and cost this process nothing.
+#[derive(Debug)]
+pub(crate) struct FileMap {
+    at: *mut u8,
+    len: usize,
+}
+
+impl FileMap {
+    /// Maps a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        let file = std::fs::File::open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        if len == 0 {
+            let at = std::ptr::NonNull::dangling().as_ptr();
+            return Ok(Self { at, len });
+        }
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: asks for a new mapping of this file, which nobody else knows.
+        let at = unsafe {
+            libc::mmap(
+                null_mut(),
+                len,
+                rights,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match at {
+            libc::MAP_FAILED => Err(std::io::Error::last_os_error()),
+            at => Ok(Self { at: at.cast(), len }),
+        }
+    }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the mapping of this value, which nothing borrows any more.
+            unsafe { libc::munmap(self.at.cast(), self.len) };
+        }
+    }
+}
+
+impl AsRef<[u8]> for FileMap {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the mapping has so many bytes. Whoever cuts or writes a program's file while it is
+        // loaded ends or confuses what runs it, here as with the system's own loader.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
+impl AsMut<[u8]> for FileMap {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the pages are this process's own once they are written.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+}
+
 /// Enters a program at its first instruction, which calls `__libc_start_main` in the end.
 pub(crate) fn jump(entry: usize) -> ! {
     // SAFETY: the first instruction finds an empty list of arguments on the stack, and the thread
@@ -446,6 +508,23 @@ pub(crate) fn next_function(name: &CStr, known: &AtomicPtr<c_void>) -> *const c_
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     known.store(found, Ordering::Relaxed);
     found
+}
+
+/// Calls the loader's function, which this executable has, too.
+fn real_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    #[cfg(not(test))]
+    return crate::of_rank::real_dlopen(name, flags);
+    #[cfg(test)]
+    // SAFETY: a C string.
+    return unsafe { libc::dlopen(name, flags) };
+}
+
+fn real_dlerror() -> *const c_char {
+    #[cfg(not(test))]
+    return crate::of_rank::real_dlerror();
+    #[cfg(test)]
+    // SAFETY: returns a text of this thread, or null.
+    return unsafe { libc::dlerror() };
 }
 
 /// Null, for functions that return no variable.
