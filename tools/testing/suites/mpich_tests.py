@@ -75,13 +75,17 @@ def prepared(context, short_list):
     check(context.execute("mpich-tests fetch", ["python3", "tools/debian_source.py", "mpich", source], timeout=600))
     tests, place = source / "test/mpi", context.work / f"mpich-{context.key()}-{zlib.crc32(str(SETTINGS).encode()):x}"
     configure(context, tests, place)
-    programs = [program for directory in DIRECTORIES for program in listed(tests, place, directory)]
+    programs = all_programs(tests, place)
     reasons = Reasons(context, tests, programs)
     if not context.soak:
         short = short_form(context, short_list)
         programs = [p for p in programs if p.list_name == "testlist" and short.get(p.directory, set()) & {p.name, "*"}]
     build(context, place, [program for program in programs if not reasons.of(program)])
     return place, programs, reasons
+
+
+def all_programs(tests, place):
+    return [program for directory in DIRECTORIES for program in listed(tests, place, directory)]
 
 
 def short_form(context, name):

@@ -3,11 +3,12 @@
 import platform
 
 from ..runner import Case, Failure, Skip, check
+from . import mpich_tests
 
 LIMIT_S = 120
 # Programs of tests/c that run this way too, with their ranks and how many share a process. The long form runs all that need no process of their own.
-PROGRAMS = {"p2p": (4, 4), "collectives": (5, 2)}
-LONG = {"windows": (4, 0), "topologies": (4, 2), "persistent": (3, 3), "communicators": (4, 4), "datatypes": (2, 2), "neighbors": (4, 4), "partitioned": (3, 3), "files": (4, 2), "threads": (3, 3), "flood": (2, 2), "callbacks": (2, 2)}
+PROGRAMS = {"p2p": (4, 4), "collectives": (5, 2), "one_sided": (5, 5), "window_memory": (4, 2)}
+LONG = {"windows": (4, 0), "passive_target": (5, 3), "notified": (3, 0), "topologies": (4, 2), "persistent": (3, 3), "communicators": (4, 4), "datatypes": (2, 2), "neighbors": (4, 4), "partitioned": (3, 3), "files": (4, 2), "threads": (3, 3), "flood": (2, 2), "callbacks": (2, 2)}
 # How the last of four ranks ends, the exit code of the job, and what is said of it.
 ENDS = {"crash": (139, "rank 3 ", "SIGSEGV"), "exit": (7, "rank 3 ", "exit status 7"), "leave": (1, "rank 3 ", "before MPI_Finalize"), "abort": (134, "rank 3 ", "SIGABRT")}
 
@@ -28,8 +29,11 @@ def suite(context):
     for how in ENDS:
         yield Case(f"ranks-as-threads/one rank ends by {how}", lambda how=how: ends(context, program, how))
     yield Case("ranks-as-threads/what cannot run so is refused", lambda: refused(context, place))
+    yield Case("ranks-as-threads/one copy without the kernel", lambda: one_copy(context, place))
+    yield Case("ranks-as-threads/libraries loaded later", lambda: modules(context, place))
     for name, (ranks, each) in (PROGRAMS | (LONG if context.soak else {})).items():
         yield Case(f"ranks-as-threads/{name} on {ranks} by {each}", lambda name=name, ranks=ranks, each=each: conformance(context, place, name, ranks, each))
+    yield from mpich(context)
 
 
 def skipped():
@@ -72,6 +76,46 @@ def refused(context, place):
         done = run(context, f"refuses {program.name}", 2, 2, program)
         if done.code != 127 or word not in done.output:
             raise Failure(f"{program} ended with {done.code} and does not say {word!r} (log: {done.log})\n{done.output[-1000:]}")
+
+
+def one_copy(context, place):
+    """The program forbids the calls by which the kernel copies between processes. By processes it must end with SIGSYS: otherwise it would not be seen that ranks of one process do without."""
+    program = place / "one_copy"
+    build(context, "tests/ranks-as-threads/one_copy.c", program)
+    done = run(context, "one copy", 4, 0, program)
+    if "no filter of system calls here" in done.output:
+        raise Skip("system calls cannot be filtered here (seccomp)")
+    check(done)
+    said = done.output.count("needs no copies by the kernel")
+    if said != 4:
+        raise Failure(f"{said} of 4 ranks came to their end (log: {done.log})")
+    other = context.execute("ranks-as-threads/one copy by processes", [*context.launcher(4), program], timeout=LIMIT_S)
+    if other.code == 0 or "SIGSYS" not in other.output:
+        raise Failure(f"processes use no copies by the kernel, so that the case shows nothing (log: {other.log})")
+
+
+def modules(context, place):
+    module, program = place / "module.so", place / "modules"
+    check(context.execute("ranks-as-threads build module.so", [context.mpicc(), "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", context.root / "tests/ranks-as-threads/module.c", "-o", module], timeout=60))
+    build(context, "tests/ranks-as-threads/modules.c", program, "-rdynamic", "-ldl")
+    for ranks, each in ((4, 0), (5, 2)):
+        done = run(context, f"modules {ranks} by {each}", ranks, each, program, module)
+        check(done)
+        said = done.output.count("has modules of its own")
+        if said != ranks:
+            raise Failure(f"{said} of {ranks} ranks came to their end (log: {done.log})")
+
+
+def mpich(context):
+    """MPICH's own test programs with all their ranks in one process: those of tests/mpich/ranks-as-threads.txt, in the long form all. Why some do not run so stands in tests/mpich/ranks-as-threads-skips.txt."""
+    place, programs, reasons = mpich_tests.prepared(context, "ranks-as-threads.txt")
+    tests = context.state / "sources/mpich/test/mpi"
+    own = mpich_tests.Reasons(context, tests, mpich_tests.all_programs(tests, place), "ranks-as-threads", "tests/mpich/ranks-as-threads-skips.txt")
+    yield Case("ranks-as-threads/skipped programs of MPICH", lambda: own.outcomes(programs))
+    for program in programs:
+        if not reasons.of(program) and not own.of(program):
+            title = program.title.replace("mpich-tests/", "ranks-as-threads/mpich ", 1)
+            yield mpich_tests.program_case(context, place, program, lambda ranks: [*context.launcher(ranks), "--ranks-per-process", "0"], title)
 
 
 def conformance(context, place, name, ranks, each):
