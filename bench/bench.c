@@ -6,6 +6,7 @@
  * and, for `memory`, each rank's share of memory. */
 #include "handoff.h"
 
+#include <dirent.h>
 #include <mpi.h>
 
 enum { WINDOW = 64, TAG = 1 };
@@ -201,21 +202,44 @@ static void measure(const struct what *what, int bytes, int samples, double want
     MPI_Type_free(&type);
 }
 
-/* Proportional set size of this process after everybody has talked to everybody near. */
-static void print_memory(void)
+/* Proportional set size of a process in KB, if its program is the one of this file. */
+static long pss_of(const char *process, const char *program)
 {
-    int right = (rank + 1) % size, left = (rank + size - 1) % size;
-    char line[256];
-    long kb = -1, all = 0;
-    MPI_Sendrecv(out, 8, MPI_BYTE, right, TAG, in, 8, MPI_BYTE, left, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Barrier(MPI_COMM_WORLD);
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    char path[64], line[4096];
+    long kb = 0;
+    snprintf(path, sizeof path, "/proc/%.20s/exe", process);
+    ssize_t length = readlink(path, line, sizeof line - 1);
+    if (length < 0 || (line[length] = 0, strcmp(line, program)))
+        return 0;
+    snprintf(path, sizeof path, "/proc/%.20s/smaps_rollup", process);
+    FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "Pss: %ld", &kb) == 1)
             break;
     if (file)
         fclose(file);
-    MPI_Reduce(&kb, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    return kb;
+}
+
+/* Memory of all processes of ranks, after everybody has talked to everybody near, shared among the ranks. A process may have several
+ * ranks, and others that stand for them: all of one program file count. */
+static void print_memory(void)
+{
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    char program[4096];
+    MPI_Sendrecv(out, 8, MPI_BYTE, right, TAG, in, 8, MPI_BYTE, left, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    ssize_t length = rank == 0 ? readlink("/proc/self/exe", program, sizeof program - 1) : -1;
+    DIR *processes = length > 0 ? opendir("/proc") : NULL;
+    long all = 0;
+    if (processes) {
+        program[length] = 0;
+        for (struct dirent *entry; (entry = readdir(processes));)
+            if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+                all += pss_of(entry->d_name, program);
+        closedir(processes);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
         printf("memory %d %.1f\n", size, (double)all / size);
 }

