@@ -52,6 +52,8 @@ pub(crate) fn begin() {
     for stream in crate::streams::standard() {
         crate::streams::keep_nothing_back(stream);
     }
+    // Looking the function up would forget the error that it is asked for.
+    real_dlerror();
     for signal in OWN_SIGNALS {
         // SAFETY: all zeroes is a valid value of this plain C structure: an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
