@@ -435,8 +435,8 @@ impl Drop for FileMap {
 
 impl AsRef<[u8]> for FileMap {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the mapping has so many bytes. Whoever cuts or writes a program's file while it is
-        // loaded ends or confuses what runs it, here as with the system's own loader.
+        // SAFETY: the mapping has so many bytes. Whoever cuts or writes a program's file while it
+        // is loaded ends or confuses what runs it, here as with the system's own loader.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
