@@ -128,7 +128,7 @@ pub fn place_ranks(ranks: u32, policy: &Policy) -> PlacementClaim {
 
 /// Ranks that somebody has placed, each on these CPUs; their progress threads run where nobody was
 /// placed, or anywhere.
-pub(crate) fn pin_ranks(sets: Vec<CpuSet>) -> PlacementClaim {
+pub(crate) fn pin_ranks(sets: Vec<CpuSet>, reason: &str) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
@@ -138,7 +138,7 @@ pub(crate) fn pin_ranks(sets: Vec<CpuSet>) -> PlacementClaim {
     let helpers = if free.is_empty() { usable } else { free }.to_string();
     let claim = claim(&wanted).map(|(socket, _)| socket);
     let count = sets.len();
-    let mut placed = placement_claim(sets, cpus_milli, "the rank file says so".into(), claim);
+    let mut placed = placement_claim(sets, cpus_milli, reason.into(), claim);
     placed.placement.helpers = vec![helpers; count];
     placed
 }

@@ -3,8 +3,8 @@
 //! Used by the command. The **launcher** ([`launcher`]) is the `garonne run` that the user sees.
 //! The **agent** ([`agent`]) of a host starts its ranks, passes their output on and ends the job at
 //! the first failure. Agents of other hosts are started ([`remote_agent`]), join with a key
-//! ([`join`]), or serve ranks that another launcher started ([`adoption`]). [`cpu_claims`] and
-//! [`rank_slots`] decide on which processors ranks run.
+//! ([`join`]), or serve ranks that another launcher started ([`adoption`]). [`cpu_claims`],
+//! [`rank_slots`] and [`needs`] decide on which processors ranks run.
 
 #![deny(unsafe_code)]
 #![deny(
@@ -19,5 +19,6 @@ pub mod binding_order;
 pub mod cpu_claims;
 pub mod join;
 pub mod launcher;
+pub mod needs;
 pub mod rank_slots;
 pub mod remote_agent;

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use garonne_topology::{CpuSet, Machine};
 
 use crate::cpu_claims::{self, PlacementClaim};
+use crate::needs;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
@@ -20,17 +21,27 @@ pub(crate) const ENV_SLOTS: &str = "GARONNE_SLOTS";
 /// Between the places of two ranks.
 const BETWEEN: char = ';';
 
+/// Way in which the words of a need begin, which stand there instead of places.
+const NEED: &str = "need ";
+
 /// Puts the places of all ranks into a job.
 pub fn give(job: &mut Job, places: &[String]) {
-    let all = places.join(&BETWEEN.to_string());
+    give_text(job, &places.join(&BETWEEN.to_string()));
+}
+
+/// Puts the words of a need into a job.
+pub(crate) fn give_need(job: &mut Job, text: &str) {
+    give_text(job, &format!("{NEED}{text}"));
+}
+
+fn give_text(job: &mut Job, text: &str) {
     for program in &mut job.programs {
-        program
-            .env
-            .push((ENV_SLOTS.into(), Some(all.clone().into())));
+        program.env.push((ENV_SLOTS.into(), Some(text.into())));
     }
 }
 
-/// Binds the ranks of this host to the places that a rank file gave them; `None` if there is none.
+/// Binds the ranks of this host to the places that a rank file gave them, or to what they need;
+/// `None` if there is neither.
 ///
 /// # Errors
 /// The host does not have such a place; which rank, and what there is.
@@ -41,6 +52,9 @@ pub fn place(job: &Job, here: &[u32]) -> Option<Result<PlacementClaim>> {
         .rev()
         .find(|(name, _)| name == OsStr::new(ENV_SLOTS))?;
     let said = said.as_ref()?.to_string_lossy();
+    if let Some(text) = said.strip_prefix(NEED) {
+        return Some(needs::place(text, job, here));
+    }
     let places: Vec<&str> = said.split(BETWEEN).collect();
     let machine = Machine::discover();
     let sets = here.iter().map(|rank| {
@@ -49,7 +63,8 @@ pub fn place(job: &Job, here: &[u32]) -> Option<Result<PlacementClaim>> {
             Error::misuse(codes::G0211, format!("rank {rank} of the rank file: {why}"))
         })
     });
-    Some(sets.collect::<Result<Vec<_>>>().map(cpu_claims::pin_ranks))
+    let placed = sets.collect::<Result<Vec<_>>>();
+    Some(placed.map(|sets| cpu_claims::pin_ranks(sets, "the rank file says so")))
 }
 
 /// The CPUs of a place; all for an empty one.

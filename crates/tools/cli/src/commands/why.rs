@@ -4,6 +4,9 @@ use super::{job_lookup, remote_command};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_agent::cpu_claims;
+use garonne_agent::needs::need_machine::NeedMachine;
+use garonne_agent::needs::need_text::Need;
+use garonne_agent::needs::resolver::{self, RankPlace};
 use garonne_inspect::query_client::QueryClient;
 use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape, rank_endpoint};
 use garonne_job::query::RemoteCommand;
@@ -29,6 +32,9 @@ enum WhyTopic {
         /// Number of ranks
         #[arg(short, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         n: u32,
+        /// What groups of ranks need, as for garonne run
+        #[arg(long, value_name = "TEXT")]
+        need: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -84,7 +90,10 @@ enum WhyTopic {
 
 pub fn run(args: &WhyArgs) -> i32 {
     match &args.thing {
-        WhyTopic::Binding { n, json } => binding(*n, *json),
+        WhyTopic::Binding { n, need, json } => match need {
+            Some(text) => binding_by_need(*n, text, *json).unwrap_or_else(|why| super::fail(&why)),
+            None => binding(*n, *json),
+        },
         WhyTopic::Costs { json } => super::tune::show_kept(*json),
         WhyTopic::Paces { job, json } => {
             let here = |_: &QueryClient, shape: &WorldShape, world_memory: &Segment| {
@@ -312,6 +321,39 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
         ),
     }
     0
+}
+
+/// Prints where the groups of a job on this host would run that need this, and why there.
+fn binding_by_need(ranks: u32, text: &str, as_json: bool) -> Result<i32, String> {
+    let need = Need::parse(text).map_err(|why| format!("--need: {why}"))?;
+    let groups = need.groups(ranks).map_err(|why| format!("--need: {why}"))?;
+    let taken = cpu_claims::claimed(None);
+    let machine = NeedMachine::discover(&taken);
+    let size = groups.first().map_or(0, ExactSizeIterator::len) as u32;
+    let places = resolver::resolve(&need, (groups.len() as u32, size), &machine)
+        .map_err(|why| format!("--need: {why}"))?;
+    if as_json {
+        let row = |(rank, place): (usize, &RankPlace)| json!({ "rank": rank, "group": place.group, "cpus": place.cpus.to_string(), "shares": place.area, "near": place.near });
+        let rows: Vec<_> = places.iter().enumerate().map(row).collect();
+        return Ok(super::print_json(&rows));
+    }
+    let mut table = Table::new();
+    let header = ["rank", "group", "CPUs", "the group shares", "and is near"];
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (rank, place) in places.iter().enumerate() {
+        table.add_row([
+            rank.to_string(),
+            place.group.to_string(),
+            place.cpus.to_string(),
+            place.area.clone(),
+            place.near.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+    outln!(
+        "each group got the smallest part of this host that has what it needs and enough free cores"
+    );
+    Ok(0)
 }
 
 /// A number with its noun.

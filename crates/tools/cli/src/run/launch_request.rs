@@ -83,6 +83,8 @@ pub struct JobOrder {
     pub rank_file: Option<RankFile>,
     /// What the ranks send each other, where they are mapped by that.
     pub traffic: Option<TrafficFile>,
+    /// What groups of ranks need of their hosts.
+    pub need: Option<String>,
     /// Place where to write how the job ended.
     pub json: Option<PathBuf>,
     /// Traces to record.

@@ -34,7 +34,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use garonne_agent::{binding_order, cpu_claims, rank_slots, remote_agent};
+use garonne_agent::{binding_order, cpu_claims, needs, rank_slots, remote_agent};
 use garonne_job::agent_tree;
 use garonne_job::bounded_read;
 use garonne_job::codes;
@@ -128,6 +128,7 @@ fn start(order: JobOrder) -> i32 {
         tracing,
         rank_file,
         traffic,
+        need,
         json,
         joining,
     } = order;
@@ -227,6 +228,11 @@ fn start(order: JobOrder) -> i32 {
     let groups = switches.as_ref().map(|switches| &switches.group_of[..]);
     if let Some(file) = &traffic
         && let Err(text) = file.apply(&mut job, groups)
+    {
+        return refused(USAGE, format!("error[{}]: {text}", codes::G0211));
+    }
+    if let Some(need) = &need
+        && let Err(text) = needs::give(&mut job, need)
     {
         return refused(USAGE, format!("error[{}]: {text}", codes::G0211));
     }

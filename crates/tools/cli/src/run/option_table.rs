@@ -82,6 +82,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         "file with the place of each rank: `rank 0=host slot=1:0-2` (socket 1, cores 0 to 2)",
     ),
     entry(
+        &["need"],
+        OptionAction::Need,
+        "TEXT",
+        "what groups of ranks need, without names of hardware: '4 groups sharing cache, each near network' (garonne why binding --need shows what they get)",
+    ),
+    entry(
         &["cpus-per-rank", "cpus-per-proc"],
         OptionAction::CoresPerRank,
         "N",

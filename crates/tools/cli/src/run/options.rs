@@ -51,6 +51,8 @@ pub enum OptionAction {
     WithFaultTolerance,
     /// A file with the place of each rank.
     RankFile,
+    /// What groups of ranks need of their hosts.
+    Need,
     /// A file for a document about the job's end.
     Json,
     /// A file for each rank's output, by a pattern: standard output's, or standard error's.

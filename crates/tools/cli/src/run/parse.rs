@@ -57,6 +57,7 @@ struct CommandLineParser<'a> {
     files: OutputFiles,
     rank_file: Option<RankFile>,
     traffic: Option<TrafficFile>,
+    need: Option<String>,
     json: Option<PathBuf>,
     colour: ColorWhen,
     stdin: StdinReaders,
@@ -97,6 +98,7 @@ pub fn parse(words: Vec<OsString>, facts: &SystemFacts) -> Result<LaunchRequest,
         files: OutputFiles::default(),
         rank_file: None,
         traffic: None,
+        need: None,
         json: None,
         colour: ColorWhen::Auto,
         stdin: StdinReaders::Rank(0),
@@ -246,6 +248,9 @@ impl CommandLineParser<'_> {
         if self.rank_file.is_some() && self.traffic.is_some() {
             return Err("a rank file gives each rank its place; --map-by traffic: decides them by itself: give one of them".to_owned());
         }
+        if self.need.is_some() && (self.rank_file.is_some() || self.traffic.is_some()) {
+            return Err("a rank file and --map-by traffic: give ranks their places; --need decides them by itself: give one of them".to_owned());
+        }
         if let Some(file) = &self.rank_file {
             file.give(&mut job, self.joining.is_wanted())?;
         }
@@ -280,6 +285,7 @@ impl CommandLineParser<'_> {
             tracing,
             rank_file,
             traffic,
+            need,
             json,
             on: HostOptions { hosts, mapping, .. },
             joining,
@@ -299,6 +305,7 @@ impl CommandLineParser<'_> {
             tracing,
             rank_file,
             traffic,
+            need,
             json,
             joining,
         })))
@@ -490,6 +497,7 @@ impl CommandLineParser<'_> {
             OptionAction::RankFile => {
                 self.rank_file = Some(rank_file::of_file(&value, self.facts)?)
             }
+            OptionAction::Need => self.need = Some(text.to_string()),
             OptionAction::MapBy if text.to_ascii_lowercase().starts_with("rankfile") => {
                 let path = text.split_once('=').map(|(_, path)| OsStr::new(path));
                 let path = path.ok_or_else(|| bad("a rank file: rankfile:FILE=PATH"))?;
