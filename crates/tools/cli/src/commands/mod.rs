@@ -28,6 +28,7 @@ mod threads;
 mod top;
 mod trace;
 mod tune;
+mod tune_memory;
 mod tune_networks;
 mod tune_ranks;
 mod who;

@@ -9,7 +9,7 @@ use garonne_sync::copy::Routine;
 use garonne_rank::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
-use super::{tune_networks, tune_ranks};
+use super::{tune_memory, tune_networks, tune_ranks};
 use crate::progress_bar::ProgressBar;
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,11 @@ pub struct TuneArgs {
     /// Be one of the two ranks that measure
     #[arg(long, hide = true)]
     as_rank: bool,
+    /// With --as-rank: measure short messages
+    #[arg(long, hide = true, requires = "as_rank")]
+    eager: bool,
+    #[command(flatten)]
+    memory: tune_memory::TuneMemoryArgs,
     #[command(flatten)]
     networks: tune_networks::TuneNetworkArgs,
 }
@@ -37,13 +42,16 @@ struct SavedCosts {
 
 pub fn run(args: &TuneArgs) -> i32 {
     if args.as_rank {
-        return tune_ranks::as_rank();
+        return tune_ranks::as_rank(args.eager);
     }
     if args.networks.network_rank {
         return tune_networks::as_rank(args.dry_run);
     }
     if args.networks.are_meant() {
         return tune_networks::run(&args.networks, (args.json, args.dry_run));
+    }
+    if args.memory.are_meant() {
+        return tune_memory::run(&args.memory, (args.json, args.dry_run));
     }
     let mut progress = ProgressBar::new(1 + tune_ranks::STEPS);
     progress.step("copies");
@@ -99,6 +107,7 @@ pub fn show_kept(as_json: bool) -> i32 {
             0
         }
     };
+    tune_memory::show_kept();
     match networks.is_empty() {
         true => outln!(
             "nothing is kept of networks between hosts: `garonne tune --host HOST` measures those to another"

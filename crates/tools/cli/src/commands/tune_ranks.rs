@@ -7,6 +7,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use garonne_engine::api::SendCompletion;
 use garonne_progress::messaging::Messaging;
@@ -42,11 +43,27 @@ const STEP: &str = "step: ";
 
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.
 pub fn measure(progress: &mut ProgressBar) -> Result<Vec<ProtocolCosts>, String> {
+    let said = pair(&[], |what| progress.step(what))?;
+    serde_json::from_slice(&said).map_err(|error| format!("the ranks said something else: {error}"))
+}
+
+/// Measures short messages: bytes, and nanoseconds from one rank to the other.
+///
+/// # Errors
+/// A line for the user.
+pub fn measure_eager() -> Result<Vec<(u64, f64)>, String> {
+    let said = pair(&["--eager"], |_| ())?;
+    serde_json::from_slice(&said).map_err(|error| format!("the ranks said something else: {error}"))
+}
+
+/// Starts a job of two ranks and returns what it says. `step` is told what the ranks are at.
+fn pair(words: &[&str], mut step: impl FnMut(&str)) -> Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut job = Command::new(&program)
         .args(["run", "-n", "2", "--timeout", "60"])
         .arg(&program)
         .args(["tune", "--as-rank"])
+        .args(words)
         // The ranks find no model there: a known rate would not be measured again.
         .env("XDG_CACHE_HOME", "/nonexistent")
         .stdin(Stdio::null())
@@ -64,26 +81,28 @@ pub fn measure(progress: &mut ProgressBar) -> Result<Vec<ProtocolCosts>, String>
     {
         let line = line.unwrap_or_default();
         match line.strip_prefix(STEP) {
-            Some(what) => progress.step(what),
+            Some(what) => step(what),
             None => said.extend([line.as_str(), "\n"]),
         }
     }
     let output = job
         .wait_with_output()
         .map_err(|error| format!("cannot wait for a job: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("the job of two ranks failed: {}", said.trim_end()));
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(format!("the job of two ranks failed: {}", said.trim_end())),
     }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("the ranks said something else: {error}"))
 }
 
 /// One of the two ranks.
-pub fn as_rank() -> i32 {
+pub fn as_rank(eager: bool) -> i32 {
     let measured = Rank::enter()
         .map_err(|error| error.to_string())
         .and_then(|rank| {
-            let found = exchange(&rank.host)?;
+            let found = match eager {
+                true => serde_json::json!(ping_pong(&rank.host)?),
+                false => serde_json::json!(exchange(&rank.host)?),
+            };
             rank.leave().map_err(|error| error.to_string())?;
             Ok((rank.host.me(), found))
         });
@@ -95,6 +114,67 @@ pub fn as_rank() -> i32 {
             1
         }
     }
+}
+
+/// Lengths of short messages. An empty one takes what the library itself does.
+const EAGER_LENGTHS: [u64; 9] = [
+    0,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    6 << 10,
+    12 << 10,
+    16 << 10,
+    32 << 10,
+    48 << 10,
+];
+/// Rounds of all lengths, at most and at least, and the time after which none is begun. A low sample
+/// counts, since other programs only ever add.
+const EAGER_ROUNDS: (usize, usize) = (60, 3);
+const EAGER_TIME: Duration = Duration::from_secs(5);
+/// Messages of a length in a round, each way.
+const EAGER_EACH: u32 = 20;
+
+/// Sends messages to and fro. Returns bytes and nanoseconds one way, by length.
+fn ping_pong(host: &RankHost) -> Result<Vec<(u64, f64)>, String> {
+    let most = EAGER_LENGTHS[EAGER_LENGTHS.len() - 1];
+    let memory = Scratch::new(most as usize).ok_or("no memory")?;
+    let word = Scratch::new(1).ok_or("no memory")?;
+    let mut samples = vec![Vec::new(); EAGER_LENGTHS.len()];
+    let (begun, mut rounds, mut ended) = (Instant::now(), 0, [0]);
+    while ended == [0] {
+        rounds += 1;
+        for (len, samples) in EAGER_LENGTHS.into_iter().zip(&mut samples) {
+            let data = Data::contiguous(memory.mem(), len);
+            let start = Instant::now();
+            for _ in 0..EAGER_EACH {
+                if host.me() == RECEIVER {
+                    rank_pair::send(host, 0, data.clone(), SendCompletion::Standard)?;
+                    rank_pair::receive(host, 0, data.clone())?;
+                } else {
+                    rank_pair::receive(host, 0, data.clone())?;
+                    rank_pair::send(host, 0, data.clone(), SendCompletion::Standard)?;
+                }
+            }
+            samples.push(start.elapsed().as_nanos() as f64 / f64::from(2 * EAGER_EACH));
+        }
+        // The receiver alone looks at its clock.
+        let data = Data::contiguous(word.mem(), 1);
+        if host.me() == RECEIVER {
+            let is_over = rounds >= EAGER_ROUNDS.1 && begun.elapsed() > EAGER_TIME;
+            ended = [u8::from(is_over || rounds >= EAGER_ROUNDS.0)];
+            word.mem().write(0, &ended);
+            rank_pair::send(host, 0, data, SendCompletion::Standard)?;
+        } else {
+            rank_pair::receive(host, 0, data)?;
+            word.mem().read(0, &mut ended);
+        }
+    }
+    let low = samples.into_iter().map(|mut samples| {
+        samples.sort_unstable_by(f64::total_cmp);
+        samples[samples.len() / 5]
+    });
+    Ok(EAGER_LENGTHS.into_iter().zip(low).collect())
 }
 
 fn exchange(host: &RankHost) -> Result<Vec<ProtocolCosts>, String> {
