@@ -21,7 +21,7 @@ from session import JOB_LIMIT_S, Session, end_on_signals  # noqa: E402
 from stats import Samples  # noqa: E402
 
 # Parts with their own options: `garonne bench PART`, and the module of each.
-PARTS = {"overlap": "overlap", "collectives": "nonblocking", "oversubscribed": "oversubscribed", "threads": "threads", "flows": "flows", "ways": "ways", "binaries": "binaries", **{name: name for name in ("rma", "spawn", "partitioned", "survive", "openmp")}, "io": "files", "sockets": "virtual_sockets", "posix": "posix_programs"}
+PARTS = {"overlap": "overlap", "collectives": "nonblocking", "oversubscribed": "oversubscribed", "threads": "threads", "flows": "flows", "ways": "ways", "binaries": "binaries", **{name: name for name in ("rma", "spawn", "partitioned", "survive", "openmp", "api")}, "io": "files", "sockets": "virtual_sockets", "posix": "posix_programs"}
 SMALL, MIDDLE = [8], [64, 256, 1024, 4096, 8192, 16384, 65536]
 LARGE = [262144, 1 << 20, 4 << 20, 16 << 20]
 FRESH = [4096, 8192, 16384, 65536, 262144, 1 << 20]

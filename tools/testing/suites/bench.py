@@ -155,6 +155,15 @@ def posix(data):
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
+def api(data):
+    """Both kinds of endpoints, the first one beside MPI over the same engine."""
+    found = {(row["what"], row["bytes"]): set(row["ns"]) for row in data["rows"]}
+    yield "rows", set(found) == {("pingpong", 8), ("pingpong", 65536), ("rate", 8), ("pair_pingpong", 8), ("pair_pingpong", 65536), ("pair_rate", 8)}
+    yield "engine", all({"garonne", "engine"} <= names for (what, _), names in found.items() if not what.startswith("pair"))
+    refused = any("cannot be had" in note for note in data["notes"])
+    yield "tools", refused or ("ucx-shm" in found["rate", 8] and "ucx-tcp" in found["pair_pingpong", 8] and "libfabric-tcp" in found["pair_pingpong", 8])
+
+
 def kinds_of(kinds):
     """A row of each kind, and no job that failed."""
 
@@ -185,6 +194,7 @@ PARTS = [
     ("io", ["io", *TINY], kinds_of(["write", "read", "alone_write", "alone_read", "open"])),
     ("partitioned", ["partitioned", *TINY], kinds_of(["rest", "first"])),
     ("survive", ["survive", *TINY], kinds_of(["agree", "notice", "shrink"])),
+    ("api", ["api", *TINY], api),
     ("openmp", ["openmp", "--quick", "--rounds", "1", "--samples", "2", "--sample-ms", "0.1", "--libraries", "garonne,gcc"], openmp),
     ("posix", ["posix", "--quick", "--rounds", "1"], posix),
     ("binaries", ["binaries", "--quick", "--rounds", "1", "--only", "lammps"], binaries),

@@ -43,7 +43,8 @@ pub(crate) struct CEvent {
 struct LentEvent {
     event: CEvent,
     data: Vec<u8>,
-    text: CString,
+    /// `None`: nothing went wrong.
+    text: Option<CString>,
 }
 
 /// Number of a promise, as in `garonne.h`.
@@ -73,7 +74,7 @@ pub(crate) fn lend(event: Event) -> *const CEvent {
             text: std::ptr::null(),
         },
         data: Vec::new(),
-        text: CString::default(),
+        text: None,
     });
     let mut failed = None;
     let to = &mut lent.event;
@@ -153,11 +154,11 @@ pub(crate) fn lend(event: Event) -> *const CEvent {
 fn tell(lent: &mut LentEvent, failed: Option<Error>) {
     if let Some(error) = failed {
         lent.event.status = number_of(&error);
-        lent.text = words(&error);
+        lent.text = Some(words(&error));
     }
     lent.event.data = lent.data.as_ptr().cast();
     lent.event.size = lent.data.len();
-    lent.event.text = lent.text.as_ptr();
+    lent.event.text = lent.text.as_deref().unwrap_or_default().as_ptr();
 }
 
 /// Takes an event back.

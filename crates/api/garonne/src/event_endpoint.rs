@@ -227,7 +227,10 @@ impl EventEndpoint {
         let mut looks = 0;
         loop {
             let mut state = self.lock();
-            state.step();
+            // Those that wait come first: a look is worth its time when there is none.
+            if !state.has_event() {
+                state.step();
+            }
             if let Some(event) = state.take_event() {
                 state.touch();
                 return Ok(Some(event));

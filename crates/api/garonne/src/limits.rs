@@ -42,6 +42,10 @@ pub const HELD_MAX: usize = 64 << 20;
 /// Events that wait in the queue of an endpoint before messages stay with the engine.
 pub const EVENTS_MAX: usize = 4096;
 
+/// Longest message that is offered to the engine's shortest way: beyond, copying costs more than
+/// the way.
+pub const SMALL_MAX: usize = 64 << 10;
+
 /// Messages of one connection that are received at once: enough to hide the round trip of a large
 /// one.
 pub const RECEIVES_MAX: usize = 8;

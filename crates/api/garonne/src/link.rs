@@ -1,7 +1,7 @@
 //! One connection of an endpoint with an event queue: an engine between two processes, what is
 //! under way on it, and the events that come of it.
 
-use crate::endpoint::MESSAGES;
+use crate::endpoint::{CONTROL, MESSAGES};
 use crate::error::{misuse, of_engine};
 use crate::event::{CloseCause, ConnectionId, Event, LentMessage};
 use crate::limits::{CLOSE_LIMIT, RECEIVES_MAX};
@@ -81,6 +81,18 @@ pub(crate) fn from_peer(context: api::ContextId, peer: api::Peer) -> Pattern {
     }
 }
 
+/// The number of operations of a connection's contexts, and others, that have completed so far.
+fn completions(host: &dyn Messaging) -> u64 {
+    match host.shards() {
+        1 => host.completions(MESSAGES),
+        // Contexts are spread over engines, each of which counts its own.
+        _ => [MESSAGES, CONTROL, NOTICES]
+            .map(|context| host.completions(context))
+            .iter()
+            .sum(),
+    }
+}
+
 /// One connection. Order of calls: [`Link::new`]; any number of [`Link::send`] and
 /// [`Link::advance`]; [`Link::close`]; [`Link::advance`] until it gives the end.
 #[derive(Debug)]
@@ -100,6 +112,8 @@ pub(crate) struct Link {
     told: Vec<OwnedOperation>,
     /// A message was left with the engine for want of room.
     is_behind: bool,
+    /// Completions of the engine at the last look at operations under way; `None`: look anyway.
+    seen: Option<u64>,
 }
 
 impl Link {
@@ -119,6 +133,7 @@ impl Link {
             notice: None,
             told: Vec::new(),
             is_behind: false,
+            seen: None,
         };
         link.expect_notice()?;
         Ok(link)
@@ -148,6 +163,7 @@ impl Link {
         if !matches!(self.state, LinkState::Open) {
             return Err(misuse("the connection was closed"));
         }
+        self.seen = None;
         let (host, peer) = (self.pair.messaging(), self.pair.other());
         Ok((&mut self.memory, host, peer))
     }
@@ -208,10 +224,10 @@ impl Link {
             mode: SendCompletion::Standard,
             origin: CallOrigin::default(),
         };
-        let operation =
-            OwnedOperation::start(bytes, |data| host.send(SendArgs { data, ..envelope }));
+        let operation = OwnedOperation::start_send(bytes, host, envelope);
         let operation = operation.map_err(|error| of_engine("send", error))?;
         self.sends.push_back(OpenSend { context, operation });
+        self.seen = None;
         Ok(())
     }
 
@@ -225,13 +241,23 @@ impl Link {
     /// Makes progress, and appends what happened to `events`. Returns `true` when the last event of
     /// the connection was appended.
     pub(crate) fn advance(&mut self, room: EventRoom, events: &mut VecDeque<Event>) -> bool {
-        self.pair.messaging().progress();
-        self.end_sends(events);
-        self.end_accesses(events);
-        let failed = self.receive(room, events);
-        let failed = failed.and_then(|()| self.hear_notices(events));
+        let host = self.pair.messaging();
+        host.progress();
+        let completions = Some(completions(host));
+        // Where nothing has completed since, only a message can be new.
+        let is_idle = self.seen == completions && matches!(self.state, LinkState::Open);
+        self.seen = completions;
+        if !is_idle {
+            self.end_sends(events);
+            self.end_accesses(events);
+        }
+        let mut failed = self.receive(room, events);
+        if !is_idle {
+            failed = failed.and_then(|()| self.hear_notices(events));
+        }
         let cause = match failed {
             Err(error) => Some(CloseCause::PeerLost(error)),
+            Ok(()) if is_idle => None,
             Ok(()) => self.look_for_end(),
         };
         let Some(cause) = cause else {

@@ -10,7 +10,9 @@
 //! operation that goes on, and [`ExposedMemory`] memory that peers read. Both leak memory rather
 //! than free what somebody may still use.
 
-use garonne_engine::api::{Error, Request, StartOutcome, Status};
+use crate::limits::SMALL_MAX;
+use garonne_engine::api::{Error, Request, SendArgs, StartOutcome, Status};
+use garonne_engine::fast::send::FastSend;
 use garonne_engine::one_sided::{AccessRights, RegionKey, RegionMemory};
 use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, UserMem};
@@ -100,6 +102,15 @@ fn without_error(mut status: Status) -> Result<Status, Error> {
     }
 }
 
+/// Outcome of a send that ended well.
+const SENT: Status = Status {
+    source: 0,
+    tag: 0,
+    len: 0,
+    cancelled: false,
+    error: None,
+};
+
 /// An operation that owns its memory. Order of calls: [`OwnedOperation::start`],
 /// [`OwnedOperation::is_over`] or [`OwnedOperation::wait`], [`OwnedOperation::into_bytes`].
 ///
@@ -121,6 +132,33 @@ impl OwnedOperation {
     ) -> Result<Self, Error> {
         let len = bytes.len() as u64;
         Self::start_at(bytes, |mem| start(Data::contiguous(mem, len)))
+    }
+
+    /// Starts to send these bytes, the shortest way if it is free.
+    pub(crate) fn start_send(
+        bytes: Vec<u8>,
+        host: &dyn Messaging,
+        envelope: SendArgs,
+    ) -> Result<Self, Error> {
+        let len = bytes.len();
+        Self::start_at(bytes, |mem| {
+            if len <= SMALL_MAX {
+                let small = FastSend {
+                    context: envelope.context,
+                    peer: envelope.peer,
+                    source: envelope.source,
+                    tag: envelope.tag,
+                    mem,
+                    len,
+                    origin: envelope.origin,
+                };
+                if host.send_small(&small) {
+                    return Ok(StartOutcome::Done(SENT));
+                }
+            }
+            let data = Data::contiguous(mem, len as u64);
+            host.send(SendArgs { data, ..envelope })
+        })
     }
 
     /// Starts an operation that uses these bytes, and none around them, as it likes.
