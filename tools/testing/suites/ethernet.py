@@ -134,6 +134,11 @@ def wait_for(what, context, hosts, job, is_so, rank=0):
     return seen
 
 
+def counted(seen, what):
+    """Frames of the first gate; none before the two have talked in frames."""
+    return (seen[0]["frames"] or {}).get(what, 0)
+
+
 def by_tcp(seen):
     return all(gate["carried_by"] == "TCP" and "no frames arrive" in gate["why"] for gate in seen)
 
@@ -158,7 +163,7 @@ def frames_stop_and_come_back(context, talk):
     """The switch drops frames of this type from some time on, and passes them again later."""
     with Hosts(2) as hosts, Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
         job.wait_for_ranks(talk, 2)
-        wait_for("frames pass", context, hosts, job, lambda seen: in_frames(seen) and seen[0]["frames"]["received"] > 100)
+        wait_for("frames pass", context, hosts, job, lambda seen: in_frames(seen) and counted(seen, "received") > 100)
         for _ in range(2):
             drop_on_the_way(hosts, "ether type 0x88b5")
             wait_for("TCP carries frames", context, hosts, job, by_tcp)
@@ -186,7 +191,7 @@ def switches_that_carry_less(context, talk):
         drop_on_the_way(hosts, "ether type 0x88b5 meta length > 1600")
         with Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
             job.wait_for_ranks(talk, 2)
-            wait_for("what arrives and not what interfaces say", context, hosts, job, lambda seen: longest(1500, 1600)(seen) and seen[0]["frames"]["received"] > 100)
+            wait_for("what arrives and not what interfaces say", context, hosts, job, lambda seen: longest(1500, 1600)(seen) and counted(seen, "received") > 100)
             job.end_well(talk)
 
 
@@ -199,7 +204,7 @@ def cut_links(context, talk):
             hosts.cut(2)
             time.sleep(1)
             hosts.mend(2)
-            of = lambda seen: max(gate["frames"]["received"] for gate in seen if gate["over"] == "Ethernet")
+            of = lambda seen: max((gate["frames"] or {}).get("received", 0) for gate in seen if gate["over"] == "Ethernet")
             wait_for("frames come again", context, hosts, job, lambda seen, least=of(before) + 500: of(seen) > least)
         job.end_well(talk)
 
@@ -208,7 +213,7 @@ def a_host_that_dies(context, talk):
     """A rank of another host is killed: the job ends and names it."""
     with Hosts(2) as hosts, Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
         job.wait_for_ranks(talk, 2)
-        wait_for("frames come", context, hosts, job, lambda seen: seen[0]["frames"]["received"] > 100)
+        wait_for("frames come", context, hosts, job, lambda seen: counted(seen, "received") > 100)
         there = subprocess.run(["ip", "netns", "pids", hosts.names[1]], capture_output=True, text=True, check=True).stdout.split()
         victims = [pid for pid in job.ranks(talk) if str(pid) in there]
         expect(len(victims) == 1, f"not one rank there: {victims}", str(job.alive()))
@@ -225,13 +230,13 @@ def somebody_hostile(context, talk):
     seed = random.getrandbits(32)
     with Hosts(2) as hosts, Job(context, hosts, ["-n", 2, *on(hosts), *BY_ETHERNET, talk, 0]) as job:
         job.wait_for_ranks(talk, 2)
-        wait_for("frames come", context, hosts, job, lambda seen: seen[0]["frames"]["received"] > 100, rank=1)
+        wait_for("frames come", context, hosts, job, lambda seen: counted(seen, "received") > 100, rank=1)
         # What host 1 sends comes in by its port, and goes out to host 2 by the other.
         command = ["ip", "netns", "exec", hosts.switch, sys.executable, context.root / "tests/hosts/inject.py", "port1", "port2", HOSTILE_S, seed]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         expect(done.returncode == 0, f"exit code {done.returncode}", done.stdout + done.stderr)
         counts = [int(count) for count in re.findall(r": (\d+)", done.stdout)]
         expect(len(counts) == 5 and min(counts) > 50, f"seed {seed}: too few frames to be a test", done.stdout)
-        enough = lambda seen: all(seen[0]["frames"][what] > 20 for what in ("malformed", "forged", "came_again"))
+        enough = lambda seen: all(counted(seen, what) > 20 for what in ("malformed", "forged", "came_again"))
         wait_for(f"hostile frames are counted (seed {seed})", context, hosts, job, enough, rank=1)
         job.end_well(talk, about=f"seed {seed}: ")

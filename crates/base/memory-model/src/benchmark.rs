@@ -1,8 +1,8 @@
 //! Benchmarks of accesses: two threads, each on a CPU of its own, bring blocks into states of the
 //! caches, and one of them times what it does then.
 //!
-//! All benchmarks run in rounds, one sample of each in a round: a program that disturbs for a second
-//! disturbs one sample of each. Of all samples of one benchmark a low one counts.
+//! All benchmarks run in rounds, one sample of each in a round: a program that disturbs for a
+//! second disturbs one sample of each. Of all samples of one benchmark a low one counts.
 
 use std::hint::black_box;
 use std::io::{Error, ErrorKind, Result};

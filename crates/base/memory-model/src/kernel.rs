@@ -90,8 +90,8 @@ impl Kernel {
     }
 }
 
-/// How much of reads and writes a machine does at once: times t and u of which each is measured alone
-/// take (t^p + u^p)^(1/p) together. 1 is one after the other, and infinity is at once.
+/// How much of reads and writes a machine does at once: times t and u of which each is measured
+/// alone take (t^p + u^p)^(1/p) together. 1 is one after the other, and infinity is at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Overlap {
     power: f64,

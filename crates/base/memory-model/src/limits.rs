@@ -11,7 +11,8 @@ pub const BLOCK_MAX: u64 = 16 << 20;
 /// computes.
 pub const BLOCK_LIMIT: u64 = 256 << 20;
 
-/// Smallest array of a kernel that is timed: shorter ones take as long as a loop's beginning and end.
+/// Smallest array of a kernel that is timed: shorter ones take as long as a loop's beginning and
+/// end.
 pub const KERNEL_MIN: u64 = 12 << 10;
 
 /// Rounds of all benchmarks. A low sample of each counts: what slows a sample down is other

@@ -122,8 +122,8 @@ pub fn daxpy(y: &mut [Line], x: &[Line], factor: f64) {
     simd_dispatch::run(Daxpy(numbers_mut(y), numbers(x), factor));
 }
 
-/// Numbers in a row of the stencil's grid: three rows fit into any first-level cache, and a row is no
-/// power of two, for which rows would fall into the same places of a cache.
+/// Numbers in a row of the stencil's grid: three rows fit into any first-level cache, and a row is
+/// no power of two, for which rows would fall into the same places of a cache.
 pub const ROW: usize = 776;
 
 struct Stencil<'a>(&'a mut [f64], &'a [f64], f64);

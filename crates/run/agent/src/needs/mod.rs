@@ -1,10 +1,10 @@
 //! `--need`: what groups of ranks need of a machine, without names of hardware, and where that is.
 //!
-//! [`need_text`] reads the words of a need, a tree of groups within groups. [`need_machine`] is what
-//! a host has, and [`resolver`] finds a place for each group there. The launcher gives whole groups
-//! to hosts ([`give`]); the agent of each host finds the need where [`crate::rank_slots`] finds the
-//! places of a rank file, and resolves it on its own machine. A need that cannot be met is an error
-//! that says what is missing: ranks that run elsewhere would be what nobody asked for.
+//! [`need_text`] reads the words of a need, a tree of groups within groups. [`need_machine`] is
+//! what a host has, and [`resolver`] finds a place for each group there. The launcher gives whole
+//! groups to hosts ([`give`]); the agent of each host finds the need where [`crate::rank_slots`]
+//! finds the places of a rank file, and resolves it on its own machine. A need that cannot be met
+//! is an error that says what is missing: ranks that run elsewhere would be what nobody asked for.
 
 pub mod need_machine;
 pub mod need_text;

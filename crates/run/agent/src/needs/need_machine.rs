@@ -25,7 +25,7 @@ pub struct KnownDevice {
 /// A host.
 #[derive(Clone, Debug)]
 pub struct NeedMachine {
-    /// Its areas.
+    /// Areas of the host, from the whole to single cores.
     pub tree: Tree,
     /// CPUs that other jobs have.
     pub taken: CpuSet,

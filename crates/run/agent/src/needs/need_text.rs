@@ -2,7 +2,8 @@
 //! sharing cache`. Pure.
 //!
 //! A level is a number of groups, the ranks of each (`of 4`), and wishes. What follows a colon is
-//! what is in each group. Commas and the words `each`, `and`, `with`, `ranks` are there for readers.
+//! what is in each group. Commas and the words `each`, `and`, `with`, `ranks` are there for
+//! readers.
 
 use std::ops::Range;
 

@@ -175,8 +175,8 @@ impl Resolver<'_> {
         found.iter().filter(outermost).copied().collect()
     }
 
-    /// The area for the next group. Small areas first, of which those that are filled most; areas of
-    /// groups that each need a memory of their own are not used twice.
+    /// The area for the next group. Small areas first, of which those that are filled most; areas
+    /// of groups that each need a memory of their own are not used twice.
     fn best(
         &self,
         need: &Need,

@@ -128,8 +128,8 @@ const EAGER_LENGTHS: [u64; 9] = [
     32 << 10,
     48 << 10,
 ];
-/// Rounds of all lengths, at most and at least, and the time after which none is begun. A low sample
-/// counts, since other programs only ever add.
+/// Rounds of all lengths, at most and at least, and the time after which none is begun. A low
+/// sample counts, since other programs only ever add.
 const EAGER_ROUNDS: (usize, usize) = (60, 3);
 const EAGER_TIME: Duration = Duration::from_secs(5);
 /// Messages of a length in a round, each way.
