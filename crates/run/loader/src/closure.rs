@@ -125,20 +125,19 @@ impl Closure {
     fn requesters(&self, first: usize) -> Vec<Requester<'_>> {
         let mut chain = Vec::new();
         let mut next = Some(first);
-        while let Some(object) = next.and_then(|at| self.objects.get(at)) {
+        while let Some((at, object)) = next.and_then(|at| Some((at, self.objects.get(at)?))) {
             chain.push(Requester {
                 path: &object.path,
                 file: &object.file,
+                is_program: at == 0,
             });
             next = object.needed_by;
         }
-        let ends_with_program = chain
-            .last()
-            .is_some_and(|last| last.path == self.objects[0].path);
-        if !ends_with_program {
+        if !chain.last().is_some_and(|last| last.is_program) {
             chain.push(Requester {
                 path: &self.objects[0].path,
                 file: &self.objects[0].file,
+                is_program: true,
             });
         }
         chain

@@ -170,14 +170,20 @@ pub struct Requester<'a> {
     pub path: &'a Path,
     /// What the loader read of it.
     pub file: &'a ObjectFile,
+    /// It is the program itself: its `$ORIGIN` is where its file lies, whatever links lead there. A
+    /// library's is the directory by which it was found.
+    pub is_program: bool,
 }
 
 impl Requester<'_> {
     /// Returns the directories of one of its search paths.
     fn dirs(&self, list: &str) -> Vec<PathBuf> {
-        let real = self.path.canonicalize();
-        let real = real.as_deref().unwrap_or(self.path);
-        let origin = real.parent().unwrap_or(Path::new("/"));
+        let place = match self.is_program {
+            true => self.path.canonicalize(),
+            false => std::path::absolute(self.path),
+        };
+        let place = place.as_deref().unwrap_or(self.path);
+        let origin = place.parent().unwrap_or(Path::new("/"));
         let dirs = split_dirs(OsStr::new(list), b":");
         let expand = |dir: PathBuf| expand(&dir.to_string_lossy(), origin, self.file.architecture);
         dirs.into_iter().map(expand).collect()

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -216,6 +217,28 @@ fn an_rpath_counts_for_what_its_libraries_need_and_a_runpath_does_not() {
         );
     } else {
         assert_eq!(lost.missing[0].name, "libmpi.so.40");
+    }
+}
+
+#[test]
+fn the_origin_of_a_library_is_where_it_was_found_and_that_of_a_program_where_it_lies() {
+    let folder = Folder::new("origin");
+    folder.library("real/liblow.so", "liblow.so", "f", &[]);
+    folder.library("seen/liblow.so", "liblow.so", "f", &[]);
+    let low = ["real/liblow.so", "-Wl,-rpath,$ORIGIN"];
+    folder.library("real/libhigh.so", "libhigh.so", "g", &low);
+    symlink("../real/libhigh.so", folder.at("seen/libhigh.so")).unwrap();
+    let high = [
+        "seen/libhigh.so",
+        "-Wl,-rpath,$ORIGIN/../seen",
+        "-Wl,--allow-shlib-undefined",
+    ];
+    let program = folder.program("bin/program", &high);
+    symlink(&program, folder.at("elsewhere/program")).unwrap();
+    for path in [program, folder.at("elsewhere/program")] {
+        let found = is_same(&path, None);
+        let low = &found.named("liblow.so").unwrap().path;
+        assert!(low.ends_with("seen/liblow.so"), "{}", low.display());
     }
 }
 

@@ -69,6 +69,7 @@ impl Loadable {
         let program = Requester {
             path: &self.path,
             file: &file,
+            is_program: true,
         };
         let (path, _) = search::find(name, &[program], &self.environment, false, &cache)?;
         let is_shared = |name: &OsStr| is_shared(&name.to_string_lossy());
