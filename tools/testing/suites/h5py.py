@@ -1,6 +1,5 @@
-"""h5py from PyPI's source, built on our parallel HDF5 and on mpi4py that is built on our mpicc: its parallel tests on 4 ranks.
-
-In a soak its whole suite by all ranks at once (`--with-mpi`), as h5py's own configuration for MPI runs it. Each rank is a run of pytest.
+"""h5py from PyPI's source, built on our parallel HDF5 and on mpi4py that is built on our mpicc: its parallel tests on 4 ranks, and its whole suite by all ranks at once
+(`--with-mpi`), as h5py's own configuration for MPI runs it. In a soak alone, since building takes minutes. Each rank is a run of pytest.
 """
 
 import os
@@ -26,14 +25,15 @@ CROWDED = "test_fork_with_threads"
 
 
 def suite(context):
+    if not context.soak:
+        return
     place = hdf5_build.built(context)
     check(context.execute("h5py mpi4py", ["tools/mpi4py.sh", context.prefix], timeout=1500))
     build(context, place)
     yield Case(f"h5py/parallel tests on {RANKS}", lambda: counted(context, "parallel tests", RANKS, ["-m", "mpi"], PARALLEL), alone=True)
     yield Case(f"h5py/files of all ranks on {RANKS}", lambda: files(context), alone=True)
-    if context.soak:
-        yield Case(f"h5py/whole on {RANKS}", lambda: whole(context), alone=True)
-        yield Case("h5py/forks with threads on 1", lambda: counted(context, "forks with threads", 1, ["-k", CROWDED], 1), alone=True)
+    yield Case(f"h5py/whole on {RANKS}", lambda: whole(context), alone=True)
+    yield Case("h5py/forks with threads on 1", lambda: counted(context, "forks with threads", 1, ["-k", CROWDED], 1), alone=True)
 
 
 def python(context):
