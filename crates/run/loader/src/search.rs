@@ -170,8 +170,8 @@ pub struct Requester<'a> {
     pub path: &'a Path,
     /// What the loader read of it.
     pub file: &'a ObjectFile,
-    /// Whether this is the program: its `$ORIGIN` is where its file lies, whatever links lead there. A
-    /// library's is the directory by which it was found.
+    /// Whether this is the program: its `$ORIGIN` is where its file lies, whatever links lead
+    /// there. A library's is the directory by which it was found.
     pub is_program: bool,
 }
 
