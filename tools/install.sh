@@ -41,10 +41,10 @@ install_into() {
     # Apart: only programs that ask for it (garonne omp run) find it in place of GCC's own.
     crates/api/libgomp/link.sh "$built/libgaronne_gomp.a" "$prefix/lib/openmp/libgomp.so.1.new" && mv -f "$prefix/lib/openmp/libgomp.so.1.new" "$prefix/lib/openmp/libgomp.so.1"
     # Apart, and loaded by garonne threads run alone.
-    crates/api/pthread/link.sh "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
+    crates/api/link_in_place.sh crates/api/pthread "$built/libgaronne_pthread.a" "$prefix/lib/threads/libgaronne_pthread.so.1.new" && mv -f "$prefix/lib/threads/libgaronne_pthread.so.1.new" "$prefix/lib/threads/libgaronne_pthread.so.1"
     place crates/api/pthread/gdb.py "$prefix/share/garonne/threads_gdb.py" 644
     # Apart, and loaded by garonne sockets run alone.
-    crates/api/sockets/link.sh "$built/libgaronne_sockets.a" "$prefix/lib/sockets/libgaronne_sockets.so.1.new" && mv -f "$prefix/lib/sockets/libgaronne_sockets.so.1.new" "$prefix/lib/sockets/libgaronne_sockets.so.1"
+    crates/api/link_in_place.sh crates/api/sockets "$built/libgaronne_sockets.a" "$prefix/lib/sockets/libgaronne_sockets.so.1.new" && mv -f "$prefix/lib/sockets/libgaronne_sockets.so.1.new" "$prefix/lib/sockets/libgaronne_sockets.so.1"
     # Started by garonne run --ranks-per-process alone.
     crates/run/rank-threads/link.sh "$built/libgaronne_rank_threads.a" "$prefix/lib/threads/garonne-rank-threads.new" && mv -f "$prefix/lib/threads/garonne-rank-threads.new" "$prefix/lib/threads/garonne-rank-threads"
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
