@@ -19,6 +19,16 @@ static int rank, size;
         }                                                                                                              \
     } while (0)
 
+/* An error that names the rank that died. */
+#define CHECK_NAMES_RANK_1(code)                                                                                       \
+    do {                                                                                                               \
+        char text_[MPI_MAX_ERROR_STRING];                                                                              \
+        int len_;                                                                                                      \
+        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);                                                                 \
+        MPI_Error_string(code, text_, &len_);                                                                          \
+        CHECK(strstr(text_, "rank 1") != NULL);                                                                        \
+    } while (0)
+
 static int class_of(int code)
 {
     int class = -1;
@@ -220,11 +230,7 @@ static void lock_holder(void)
         int code = rank == 0   ? MPI_Win_lock_all(0, win)
                    : rank == 2 ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win)
                                : MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
-        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
-        char text[MPI_MAX_ERROR_STRING];
-        int len;
-        MPI_Error_string(code, text, &len);
-        CHECK(strstr(text, "rank 1") != NULL);
+        CHECK_NAMES_RANK_1(code);
     }
     /* Nobody ends while others need its memory. */
     int met = 1;
@@ -252,11 +258,7 @@ static void lock_all_holder(void)
     if (rank == 0) CHECK(MPI_Win_unlock_all(win) == MPI_SUCCESS);
     for (int turn = 0; turn < 2; turn++) {
         int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, turn, 0, win);
-        CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
-        char text[MPI_MAX_ERROR_STRING];
-        int len;
-        MPI_Error_string(code, text, &len);
-        CHECK(strstr(text, "rank 1") != NULL);
+        CHECK_NAMES_RANK_1(code);
     }
     /* Nobody ends while others need its memory. */
     int met = 1;
@@ -274,8 +276,8 @@ static void on_alarm(int number)
 static void collective_writes(int is_nonblocking)
 {
     enum { BLOCK = 64, BLOCKS = 2048, PIECE = BLOCK * BLOCKS };
-    char names[3][64], text[MPI_MAX_ERROR_STRING], *mine = malloc(PIECE), *back = malloc(PIECE);
-    int code, len, wrong = 0, pid = getpid();
+    char names[3][64], *mine = malloc(PIECE), *back = malloc(PIECE);
+    int code, wrong = 0, pid = getpid();
     MPI_File file, before, own;
     MPI_Datatype every;
     MPI_Comm small;
@@ -306,9 +308,7 @@ static void collective_writes(int is_nonblocking)
         }
         done = code != MPI_SUCCESS;
     }
-    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
-    MPI_Error_string(code, text, &len);
-    CHECK(strstr(text, "rank 1") != NULL);
+    CHECK_NAMES_RANK_1(code);
     /* Another one fails at once, and alone the file is closed. */
     CHECK(class_of(MPI_File_write_at_all(file, 0, mine, PIECE, MPI_CHAR, MPI_STATUS_IGNORE)) == MPIX_ERR_PROC_FAILED);
     CHECK(MPI_File_close(&file) == 0 && file == MPI_FILE_NULL);
@@ -573,11 +573,7 @@ static void accumulate_holder(void)
         code = MPI_Accumulate(&one, 1, MPI_INT, 0, PAGE, 1, MPI_INT, MPI_SUM, win);
         if (code == MPI_SUCCESS) usleep(1000);
     }
-    CHECK(class_of(code) == MPIX_ERR_PROC_FAILED);
-    char text[MPI_MAX_ERROR_STRING];
-    int len;
-    MPI_Error_string(code, text, &len);
-    CHECK(strstr(text, "rank 1") != NULL);
+    CHECK_NAMES_RANK_1(code);
     CHECK(MPI_Accumulate(&one, 1, MPI_INT, 0, 3 * PAGE, 1, MPI_INT, MPI_SUM, win) == MPI_SUCCESS);
     /* Nobody ends while others need its memory. */
     MPIX_Comm_agree(MPI_COMM_WORLD, &met);
