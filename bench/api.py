@@ -8,7 +8,6 @@ far cores alike.
 
 import os
 import re
-import socket
 import subprocess
 import time
 
@@ -16,6 +15,7 @@ import packages
 import report
 from options import Parser, add_options, some_of
 from peers import Unavailable
+from ports import free_port
 from session import Session
 from stats import Samples
 
@@ -36,12 +36,6 @@ def arguments(argv):
     parser.add_argument("--only", type=some_of(KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
     parser.add_argument("--tools", type=some_of(list(TOOLS)), default=list(TOOLS), metavar="NAMES", help=f"some of: {', '.join(TOOLS)}")
     return parser.parse_args(argv)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Api(Session):

@@ -3,7 +3,6 @@
 GCC's library is the compiler's own. LLVM's is Debian's libomp5, which has the entry points of GCC's; it is fetched into a private directory.
 """
 
-import json
 import os
 import pathlib
 import re
@@ -12,6 +11,7 @@ import subprocess
 import sys
 
 import packages
+import report
 from options import HERE, Parser, milliseconds, number, some_of, try_out
 from peers import Unavailable
 from stats import ratio_interval
@@ -152,8 +152,5 @@ def main(argv):
     bench.measure()
     rows = bench.rows()
     data, text = {"rows": rows, "notes": bench.notes, "load": os.getloadavg()}, table(bench, rows)
-    out = pathlib.Path(bench.args.out)
-    (out / "bench.json").write_text(json.dumps(data, indent=1))
-    (out / "bench.md").write_text(text)
-    print(json.dumps(data, indent=1) if bench.args.json else text)
+    report.write(bench.args, data, text)
     return 0 if any("garonne" in row["ns"] for row in rows) else 1

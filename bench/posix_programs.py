@@ -4,7 +4,6 @@ Programs are the machine's own: pigz, xz, sysbench. One that is not there is lef
 """
 
 import hashlib
-import json
 import os
 import pathlib
 import shutil
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import report
 from options import HERE, Parser, number, some_of, try_out
 from stats import ratio_interval
 
@@ -130,8 +130,5 @@ def main(argv):
     bench.measure()
     rows = bench.rows()
     data, text = {"rows": rows, "notes": bench.notes, "load": os.getloadavg()}, table(bench, rows)
-    out = pathlib.Path(bench.args.out)
-    (out / "bench.json").write_text(json.dumps(data, indent=1))
-    (out / "bench.md").write_text(text)
-    print(json.dumps(data, indent=1) if bench.args.json else text)
+    report.write(bench.args, data, text)
     return 0 if any("fibers" in row["median"] for row in rows) else 1

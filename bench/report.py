@@ -2,8 +2,10 @@
 
 import collections
 import html
+import json
 import math
 import os
+import pathlib
 import platform
 import shlex
 import statistics
@@ -131,6 +133,14 @@ def title(result, what):
 
 def finish(result, lines):
     return "\n".join([*lines, *(f"- {note}" for note in result["notes"])]) + "\n"
+
+
+def write(args, data, text):
+    """Writes data and table under --out, and prints what was asked for."""
+    out = pathlib.Path(args.out)
+    (out / "bench.json").write_text(json.dumps(data, indent=1))
+    (out / "bench.md").write_text(text)
+    print(json.dumps(data, indent=1) if args.json else text)
 
 
 def kind_tables(rows, column="bytes", meanings=None, first="ranks"):

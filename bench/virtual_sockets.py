@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+from ports import free_port
+
 HERE = pathlib.Path(__file__).resolve().parent
 GARONNE = HERE.parents[2] / "bin/garonne"
 # Kind: what it is, unit, whether less is better.
@@ -25,12 +27,6 @@ PROGRAMS = {"redis": ("redis-benchmark -c 50, GET", "1/s", False), "wrk": ("wrk 
 
 def under(library, *command):
     return ([str(GARONNE), "sockets", "run", "--"] if library else []) + [str(word) for word in command]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
 
 
 def served(command, port, measure):
@@ -52,7 +48,7 @@ def served(command, port, measure):
 
 
 def redis(library, seconds, place):
-    port = free_port()
+    port = str(free_port())
     # As many requests as take about the time on a slow machine.
     work = under(library, "redis-benchmark", "-p", port, "-c", "50", "-n", str(int(seconds * 30000)), "-t", "get", "--csv")
 
@@ -64,7 +60,7 @@ def redis(library, seconds, place):
 
 
 def wrk(library, seconds, place):
-    port = free_port()
+    port = str(free_port())
     (place / "page").write_text("x" * 600)
     bodies = "".join(f"{name}_temp_path {place}/{name}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     (place / "conf").write_text(f"worker_processes 1; daemon off; pid {place}/pid; error_log {place}/log; events {{ worker_connections 512; }} "
